@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strconv"
+)
+
+// canonicalVersion is the version of the canonical form written today. A later
+// version may append fields to an operation's list; comparing a request with
+// an older receipt then looks at the fields both know and requires the new
+// ones to be at their default.
+const canonicalVersion = 1
+
+// canonicalFields names, per operation and in order, the fields that carry
+// meaning. Their values follow the version byte in the same order, each with
+// its length in front. Correlation ids and the optional budget of later
+// commands carry none.
+var canonicalFields = map[Op][]string{
+	OpReserve: {"budget", "amount_minor", "currency", "ttl_ms"},
+	OpCommit:  {"amount_minor", "partial"},
+	OpExtend:  {"ttl_ms"},
+	OpReverse: {"amount_minor"},
+	OpCreate: {
+		"currency", "buckets", "policy.late_commit", "policy.exhaustion", "policy.on_unavailable",
+		"policy.over_commit.percent", "policy.over_commit.amount_minor", "policy.reversal_sink", "policy.max_lifetime_ms",
+	},
+	OpFund:     {"operation", "budget", "amount_minor", "currency"},
+	OpDefund:   {"operation", "budget", "amount_minor", "currency"},
+	OpFreeze:   {"operation", "budget"},
+	OpUnfreeze: {"operation", "budget"},
+	OpClose:    {"operation", "budget"},
+}
+
+// Canonical is the versioned canonical form of the command: what a receipt
+// stores and what a repeated command is compared with.
+func (c *Command) Canonical() []byte {
+	b := make([]byte, 0, 64)
+	b = append(b, canonicalVersion)
+	switch c.Op {
+	case OpReserve:
+		b = appendField(b, c.Budget.String())
+		b = appendInt(b, c.Amount)
+		b = appendField(b, c.Currency)
+		b = appendInt(b, c.TTL.Milliseconds())
+	case OpCommit:
+		b = appendInt(b, c.Amount)
+		b = appendField(b, strconv.FormatBool(c.Partial))
+	case OpExtend:
+		b = appendInt(b, c.TTL.Milliseconds())
+	case OpReverse:
+		b = appendInt(b, c.Amount)
+	case OpCreate:
+		p := &c.Policy
+		b = appendField(b, c.Currency)
+		b = appendInt(b, int64(c.Buckets))
+		b = appendField(b, p.LateCommit.String())
+		b = appendField(b, p.Exhaustion.String())
+		b = appendField(b, p.OnUnavailable.String())
+		b = appendInt(b, int64(p.OverCommit.Percent))
+		b = appendInt(b, p.OverCommit.Amount)
+		b = appendField(b, p.ReversalSink.String())
+		b = appendInt(b, p.MaxLifetime.Milliseconds())
+	case OpFund, OpDefund:
+		b = appendField(b, c.Op.String())
+		b = appendField(b, c.Budget.String())
+		b = appendInt(b, c.Amount)
+		b = appendField(b, c.Currency)
+	case OpFreeze, OpUnfreeze, OpClose:
+		b = appendField(b, c.Op.String())
+		b = appendField(b, c.Budget.String())
+	}
+	return b
+}
+
+func appendField(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendInt(b []byte, v int64) []byte {
+	var tmp [20]byte
+	s := strconv.AppendInt(tmp[:0], v, 10)
+	b = append(b, byte(len(s))) // at most 20 digits: one byte is the uvarint
+	return append(b, s...)
+}
+
+// differing names the fields in which two canonical forms of one operation
+// differ, in the order of the operation's list. It is never empty for forms
+// that are not equal.
+func differing(op Op, stored, sent []byte) []string {
+	if string(stored) == string(sent) {
+		return nil
+	}
+	a, okA := splitFields(stored)
+	b, okB := splitFields(sent)
+	names := canonicalFields[op]
+	var diff []string
+	for i, name := range names {
+		if okA && okB && i < len(a) && i < len(b) && a[i] != b[i] {
+			diff = append(diff, name)
+		}
+	}
+	if len(diff) == 0 {
+		diff = append(diff, "request")
+	}
+	return diff
+}
+
+// splitFields reads the values of a canonical form.
+func splitFields(b []byte) ([]string, bool) {
+	if len(b) == 0 {
+		return nil, false
+	}
+	b = b[1:]
+	var out []string
+	for len(b) > 0 {
+		n, w := binary.Uvarint(b)
+		if w <= 0 || n > uint64(len(b)-w) {
+			return out, false
+		}
+		out = append(out, string(b[w:w+int(n)]))
+		b = b[w+int(n):]
+	}
+	return out, true
+}
+
+// RequestHash is SHA-256 over the canonical request, derived when asked for:
+// the canonical form itself is what is stored and compared.
+func (r *Receipt) RequestHash() [32]byte { return sha256.Sum256(r.Request) }

@@ -1,0 +1,121 @@
+package ledger
+
+import "time"
+
+// Op is the kind of a command.
+type Op uint8
+
+// The commands. Those up to OpResolve work on one benefit of one order, the
+// rest on a budget.
+const (
+	OpReserve Op = iota + 1
+	OpCommit
+	OpExtend
+	OpRelease
+	OpExpire // internal: only the expiry scanner sends it
+	OpReclaim
+	OpReverse
+	OpReinstate
+	OpResolve
+	OpCreate
+	OpFund
+	OpDefund
+	OpFreeze
+	OpUnfreeze
+	OpClose
+)
+
+var opNames = [...]string{
+	"", "RESERVE", "COMMIT", "EXTEND", "RELEASE", "EXPIRE", "RECLAIM", "REVERSE", "REINSTATE",
+	"RESOLVE", "CREATE", "FUND", "DEFUND", "FREEZE", "UNFREEZE", "CLOSE",
+}
+
+func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return "UNKNOWN"
+}
+
+// Valid reports whether the op is one of the above.
+func (o Op) Valid() bool { return o > 0 && int(o) < len(opNames) }
+
+// OnBudget reports whether the command works on a budget and not on an order.
+func (o Op) OnBudget() bool { return o >= OpCreate }
+
+// Command is one request to change the ledger. Which fields count depends on
+// Op; Validate refuses what is missing or out of bounds.
+type Command struct {
+	Op Op
+	// Key is the subject of commands on an order.
+	Key OrderKey
+	// Attempt is part of the key; 0 means 1.
+	Attempt uint32
+	// ID tells commands of one kind on one attempt apart: payment id of
+	// Commit (optional), refund id of Reverse and Reinstate (required),
+	// operation id of Extend, Release and Reclaim (optional). On a budget it
+	// is the idempotency key (required, but for Create).
+	ID string
+	// Budget is required for Reserve and commands on a budget. Elsewhere it
+	// is optional: it saves a read, and is refused if it is not the
+	// reservation's budget.
+	Budget BudgetID
+	// Amount in minor units. Commit: 0 means all that is held.
+	Amount   int64
+	Currency string
+	// TTL of Reserve and Extend, counted from when the server decides.
+	TTL time.Duration
+	// Partial keeps the rest of a Commit reserved.
+	Partial bool
+	// Target is the kind of command whose outcome Resolve settles.
+	Target Op
+	// Buckets and Policy define the budget of Create.
+	Buckets int
+	Policy  Policy
+	// Correlation is a tracing id; it carries no meaning for the ledger.
+	Correlation string
+}
+
+// Result is the answer to an accepted command.
+type Result struct {
+	Key     OrderKey
+	Attempt uint32
+	Budget  BudgetID
+	Outcome Outcome
+	// Replayed: the command had taken effect before; this is its first
+	// answer and nothing was written.
+	Replayed bool
+	// Void answers Resolve: the command did not happen and never will.
+	Void bool
+	// Skipped answers Reserve under the SKIP_BENEFIT policy: the store could
+	// not take it, nothing was reserved, go on without the benefit.
+	Skipped bool
+	// Receipt is set by Resolve when the command had an outcome.
+	Receipt *Receipt
+	// Definition and Totals answer commands on a budget.
+	Definition *Budget
+	Totals     Balances
+}
+
+// Normalize returns the command with defaults filled in.
+func (c Command) Normalize() Command {
+	if c.Attempt == 0 && !c.Op.OnBudget() {
+		c.Attempt = 1
+	}
+	if c.Op == OpCreate {
+		if c.Buckets == 0 {
+			c.Buckets = 1
+		}
+		if c.Policy.MaxLifetime == 0 {
+			c.Policy.MaxLifetime = DefaultMaxLifetime
+		}
+	}
+	return c
+}
+
+// Reply is the answer to one command of many: a result, or the error that
+// refused it (a *Rejection).
+type Reply struct {
+	Result Result
+	Err    error
+}

@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of identifiers and counts. Every list and string that reaches the
+// ledger has one.
+const (
+	// MaxIDBytes is the longest identifier (order, benefit, budget key, …).
+	MaxIDBytes = 128
+	// MaxBuckets is the largest number of buckets of a budget.
+	MaxBuckets = 256
+	// Unallocated is the index of a budget's extra bucket that no order is
+	// routed to: it takes reversals after the budget was closed.
+	Unallocated = MaxBuckets
+	// MaxAttempts is how many attempts one benefit of one order may have.
+	MaxAttempts = 16
+	// MaxReceipts is how many receipts one attempt may hold.
+	MaxReceipts = 64
+	// MaxRepeats is how many of them Extend, partial Commit and Resolve may
+	// leave, so that the way back (final commit, release, refunds) always has
+	// room.
+	MaxRepeats = 32
+	// MaxRowReceipts bounds the receipts of all attempts of one benefit, and
+	// with them the size of its row. A new attempt needs half of it free.
+	MaxRowReceipts = 128
+)
+
+// BudgetID names a budget: unique per tenant, funder and key. The funder may
+// be empty (the tenant itself pays).
+type BudgetID struct {
+	Tenant, Funder, Key string
+}
+
+// String is the form people use, "key" or "funder/key", without the tenant.
+func (b BudgetID) String() string {
+	if b.Funder == "" {
+		return b.Key
+	}
+	return b.Funder + "/" + b.Key
+}
+
+// ParseBudget reads the form that String writes.
+func ParseBudget(tenant, s string) BudgetID {
+	if funder, key, ok := strings.Cut(s, "/"); ok {
+		return BudgetID{Tenant: tenant, Funder: funder, Key: key}
+	}
+	return BudgetID{Tenant: tenant, Key: s}
+}
+
+// IsZero reports whether no budget is named.
+func (b BudgetID) IsZero() bool { return b.Key == "" }
+
+// BucketID names one bucket of a budget.
+type BucketID struct {
+	Budget BudgetID
+	Index  uint16
+}
+
+// String is "budget#index".
+func (b BucketID) String() string {
+	if b.Index == Unallocated {
+		return b.Budget.String() + "#unallocated"
+	}
+	return fmt.Sprintf("%s#%d", b.Budget, b.Index)
+}
+
+// OrderKey names one benefit of one order: the subject of a reservation.
+type OrderKey struct {
+	Tenant, Order, Benefit string
+}
+
+// String is "order/benefit", without the tenant.
+func (k OrderKey) String() string { return k.Order + "/" + k.Benefit }
+
+// checkID rejects an identifier that is empty, too long, not UTF-8 or that
+// holds a control character.
+func checkID(field, s string) *Rejection {
+	switch {
+	case s == "":
+		return invalid(field, s, "1 to 128 bytes", "must not be empty")
+	case len(s) > MaxIDBytes:
+		return invalid(field, fmt.Sprintf("%.32q… (%d bytes)", s, len(s)), "128 bytes", "is too long")
+	case !utf8.ValidString(s):
+		return invalid(field, fmt.Sprintf("%q", s), "UTF-8", "is not valid UTF-8")
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] == 0x7F {
+			return invalid(field, fmt.Sprintf("%q", s), "no control characters", "holds a control character")
+		}
+	}
+	return nil
+}
+
+func checkOptionalID(field, s string) *Rejection {
+	if s == "" {
+		return nil
+	}
+	return checkID(field, s)
+}
+
+// check validates a budget's name. Neither part may hold a slash.
+func (b BudgetID) check(field string) *Rejection {
+	if r := checkID("tenant", b.Tenant); r != nil {
+		return r
+	}
+	if r := checkOptionalID(field+".funder", b.Funder); r != nil {
+		return r
+	}
+	if r := checkID(field+".key", b.Key); r != nil {
+		return r
+	}
+	if strings.Contains(b.Funder, "/") || strings.Contains(b.Key, "/") {
+		return invalid(field, b.String(), "at most one slash, between funder and key", "holds a slash inside a part")
+	}
+	return nil
+}
+
+func (k OrderKey) check() *Rejection {
+	if r := checkID("tenant", k.Tenant); r != nil {
+		return r
+	}
+	if r := checkID("order_id", k.Order); r != nil {
+		return r
+	}
+	return checkID("benefit_key", k.Benefit)
+}

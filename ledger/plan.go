@@ -1,0 +1,82 @@
+package ledger
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// planTake splits amount over the buckets in proportion to what they have;
+// the remainder comes from the first ones that still have some. The sum of
+// have must be at least amount.
+func planTake(have []int64, amount int64) []int64 {
+	total := int64(0)
+	for _, h := range have {
+		total += h
+	}
+	take := make([]int64, len(have))
+	left := amount
+	for i, h := range have {
+		if total > 0 {
+			hi, lo := bits.Mul64(uint64(h), uint64(amount))
+			q, _ := bits.Div64(hi, lo, uint64(total)) // hi < total, for h*amount ≤ total*amount < total·2⁶⁴
+			take[i] = int64(q)
+			left -= take[i]
+		}
+	}
+	for i, h := range have {
+		more := min(left, h-take[i])
+		take[i] += more
+		left -= more
+	}
+	return take
+}
+
+// Pull is how much one bucket gives to another.
+type Pull struct {
+	From   BucketID
+	Amount int64
+}
+
+// PlanPull covers a bucket's shortage from the budget's other buckets with as
+// few of them as possible, the richest first. Where one donor suffices it
+// gives half of what it has, if that is more: near the end of a budget each
+// pull then serves many orders. It returns nil when all donors together are
+// short: nothing is moved in vain.
+func PlanPull(donors []Bucket, missing int64) []Pull {
+	order := make([]int, 0, len(donors))
+	sum := int64(0)
+	for i := range donors {
+		if donors[i].Available > 0 {
+			order = append(order, i)
+			sum += donors[i].Available
+		}
+	}
+	if missing <= 0 || sum < missing {
+		return nil
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(donors[b].Available, donors[a].Available) })
+	var pulls []Pull
+	for _, i := range order {
+		d := &donors[i]
+		if d.Available >= missing {
+			return append(pulls, Pull{From: d.ID, Amount: max(missing, d.Available/2)})
+		}
+		pulls = append(pulls, Pull{From: d.ID, Amount: d.Available})
+		missing -= d.Available
+	}
+	return pulls
+}
+
+// MoveEntries are the two entries of a pull, for the giving and the taking
+// bucket. Neither bucket's funds in sum change.
+func MoveEntries(from, to *Bucket, amount int64, cause string) (out, in Entry, r *Rejection) {
+	f, t := from.ID, to.ID
+	out = Entry{Seq: from.Seq + 1, Type: EntryMoveOut, Cause: cause, Peer: &t, Delta: Balances{Funded: -amount, Available: -amount}}
+	in = Entry{Seq: to.Seq + 1, Type: EntryMoveIn, Cause: cause, Peer: &f, Delta: Balances{Funded: amount, Available: amount}}
+	if out.After, r = apply(from, out.Delta); r != nil {
+		return
+	}
+	in.After, r = apply(to, in.Delta)
+	return
+}

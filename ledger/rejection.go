@@ -1,0 +1,196 @@
+package ledger
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Code is the machine-readable reason of a refused command.
+type Code string
+
+// The reasons. Their table is codeTable; a test proves that every one has a
+// row.
+const (
+	InvalidArgument        Code = "INVALID_ARGUMENT"
+	CurrencyMismatch       Code = "CURRENCY_MISMATCH"
+	TTLTooLong             Code = "TTL_TOO_LONG"
+	AmountOverflow         Code = "AMOUNT_OVERFLOW"
+	DuplicateInBatch       Code = "DUPLICATE_IN_BATCH"
+	BudgetNotFound         Code = "BUDGET_NOT_FOUND"
+	BudgetMismatch         Code = "BUDGET_MISMATCH"
+	BudgetFrozenCode       Code = "BUDGET_FROZEN"
+	BudgetClosedCode       Code = "BUDGET_CLOSED"
+	BudgetIllegalState     Code = "BUDGET_ILLEGAL_STATE"
+	InsufficientBudget     Code = "INSUFFICIENT_BUDGET"
+	ReservationNotFound    Code = "RESERVATION_NOT_FOUND"
+	IdempotencyConflict    Code = "IDEMPOTENCY_CONFLICT"
+	IllegalState           Code = "ILLEGAL_STATE"
+	CancelledBeforeReserve Code = "CANCELLED_BEFORE_RESERVE"
+	Voided                 Code = "VOIDED"
+	AttemptHoldsMoney      Code = "ATTEMPT_HOLDS_MONEY"
+	AttemptSuperseded      Code = "ATTEMPT_SUPERSEDED"
+	OverCommitRefused      Code = "OVER_COMMIT"
+	LateCommitRejected     Code = "LATE_COMMIT"
+	LateCommitCase         Code = "LATE_COMMIT_CASE"
+	RefundExceedsCommit    Code = "REFUND_EXCEEDS_COMMITTED"
+	RefundNotFound         Code = "REFUND_NOT_FOUND"
+	NotDue                 Code = "NOT_DUE"
+	OperationLimit         Code = "OPERATION_LIMIT"
+	CutoffInFuture         Code = "CUTOFF_IN_FUTURE"
+	BadPageToken           Code = "BAD_PAGE_TOKEN"
+	Overloaded             Code = "OVERLOADED"
+	Draining               Code = "DRAINING"
+	Unavailable            Code = "UNAVAILABLE"
+	OutcomeUnknown         Code = "OUTCOME_UNKNOWN"
+	Corrupt                Code = "CORRUPT"
+	Internal               Code = "INTERNAL"
+)
+
+// Class groups codes by what the caller can do about them. The RPC layer maps
+// each class to a wire code.
+type Class uint8
+
+// Classes of codes.
+const (
+	ClassInvalid   Class = iota + 1 // the request can never succeed as it is
+	ClassNotFound                   // what it names does not exist
+	ClassConflict                   // another request has the same key
+	ClassState                      // the current state forbids it
+	ClassExhausted                  // a limit is reached; may pass later
+	ClassRetry                      // certainly not done; the same request may be sent again
+	ClassUnknown                    // may have been done: send the same request again, or Resolve
+	ClassDefect                     // a fault of the ledger; tell its operators
+)
+
+// CodeInfo is one row of the table of codes.
+type CodeInfo struct {
+	Code  Code
+	Class Class
+	// Recorded: a Reserve refused for this reason is stored and stays
+	// refused for ever.
+	Recorded bool
+	// Next tells the caller what to do.
+	Next string
+}
+
+var codeTable = []CodeInfo{
+	{InvalidArgument, ClassInvalid, false, "correct the named field"},
+	{CurrencyMismatch, ClassInvalid, false, "send the budget's currency"},
+	{TTLTooLong, ClassInvalid, false, "send a shorter ttl, or create the budget with a longer maximum lifetime"},
+	{AmountOverflow, ClassInvalid, false, "send a smaller amount"},
+	{DuplicateInBatch, ClassInvalid, false, "send each key once per batch"},
+	{BudgetNotFound, ClassNotFound, false, "create the budget, or check its name and the tenant"},
+	{BudgetMismatch, ClassInvalid, false, "leave the budget out, or name the one the reservation was made on"},
+	{BudgetFrozenCode, ClassState, true, "wait until the budget is unfrozen, then send the next attempt"},
+	{BudgetClosedCode, ClassState, true, "use another budget"},
+	{BudgetIllegalState, ClassState, false, "see the budget's current state"},
+	{InsufficientBudget, ClassExhausted, true, "go on without the benefit, or fund the budget and send the next attempt"},
+	{ReservationNotFound, ClassNotFound, false, "reserve first, or check order, benefit, attempt and tenant"},
+	{IdempotencyConflict, ClassConflict, false, "a command with this key was sent before with other values; use a new key or send the same values"},
+	{IllegalState, ClassState, false, "see the reservation's current state"},
+	{CancelledBeforeReserve, ClassState, false, "the order was cancelled before its reserve arrived; send the next attempt if it is alive again"},
+	{Voided, ClassState, false, "a resolve settled that this command never happens; use the next attempt or a new id"},
+	{AttemptHoldsMoney, ClassState, false, "settle the attempt that holds the benefit first"},
+	{AttemptSuperseded, ClassState, false, "use an attempt number above every earlier one"},
+	{OverCommitRefused, ClassState, false, "commit at most the limit, or raise the budget's over_commit policy"},
+	{LateCommitRejected, ClassState, false, "the hold expired; reclaim it if the order was paid"},
+	{LateCommitCase, ClassState, false, "the hold expired; a case was opened, a person decides"},
+	{RefundExceedsCommit, ClassState, false, "refund at most what is committed and not yet refunded"},
+	{RefundNotFound, ClassNotFound, false, "check the refund id"},
+	{NotDue, ClassState, false, "wait for the expiry"},
+	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
+	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},
+	{BadPageToken, ClassInvalid, false, "start again without a page token"},
+	{Overloaded, ClassRetry, false, "wait for the retry delay, then send the same request"},
+	{Draining, ClassRetry, false, "send the same request to another node"},
+	{Unavailable, ClassRetry, false, "send the same request again"},
+	{OutcomeUnknown, ClassUnknown, false, "send the same request again, or resolve its key"},
+	{Corrupt, ClassDefect, false, "run coffer audit; do not repair by hand"},
+	{Internal, ClassDefect, false, "see the server's log"},
+}
+
+var codeIndex = func() map[Code]*CodeInfo {
+	m := make(map[Code]*CodeInfo, len(codeTable))
+	for i := range codeTable {
+		m[codeTable[i].Code] = &codeTable[i]
+	}
+	return m
+}()
+
+// Info returns the row of a code. An unknown code is a defect.
+func (c Code) Info() CodeInfo {
+	if i, ok := codeIndex[c]; ok {
+		return *i
+	}
+	return CodeInfo{Code: c, Class: ClassDefect, Next: "see the server's log"}
+}
+
+// Codes lists all rows, in the table's order.
+func Codes() []CodeInfo { return append([]CodeInfo(nil), codeTable...) }
+
+// Rejection is the error of a refused command: why, and all the caller needs
+// to go on.
+type Rejection struct {
+	Code Code
+	// Field, Value and Limit name what was wrong with the request.
+	Field, Value, Limit string
+	// Message says it in words.
+	Message string
+	// Fields lists the fields that differ from the first request
+	// (IDEMPOTENCY_CONFLICT).
+	Fields []string
+	// State is the current state of the reservation or budget, if that was
+	// the reason; Attempt the attempt it belongs to.
+	State   string
+	Attempt uint32
+	// Requested and Available are in minor units (INSUFFICIENT_BUDGET).
+	Requested, Available int64
+	// RetryAfter suggests when to try again.
+	RetryAfter time.Duration
+	// Replayed: the refusal was recorded before and is given again.
+	Replayed bool
+	// Cause is for logs, never for the wire.
+	Cause error
+}
+
+// Error says code, field, value, limit and what to do next.
+func (r *Rejection) Error() string {
+	var b strings.Builder
+	b.WriteString(string(r.Code))
+	b.WriteString(": ")
+	if r.Field != "" {
+		fmt.Fprintf(&b, "%s %s ", r.Field, r.Value)
+	}
+	b.WriteString(r.Message)
+	if r.Limit != "" {
+		fmt.Fprintf(&b, " (allowed: %s)", r.Limit)
+	}
+	if n := r.Code.Info().Next; n != "" {
+		b.WriteString("; ")
+		b.WriteString(n)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (r *Rejection) Unwrap() error { return r.Cause }
+
+// Is matches a rejection of the same code.
+func (r *Rejection) Is(target error) bool {
+	t, ok := target.(*Rejection)
+	return ok && t.Code == r.Code
+}
+
+func invalid(field, value, limit, msg string) *Rejection {
+	if value == "" {
+		value = `""`
+	}
+	return &Rejection{Code: InvalidArgument, Field: field, Value: value, Limit: limit, Message: msg}
+}
+
+func itoa(v int64) string { return strconv.FormatInt(v, 10) }
+
+// clip bounds what of a bad value an error repeats.
+func clip(s string) string { return fmt.Sprintf("%.40q", s) }

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// Applied is what became of one command of a batch.
+type Applied struct {
+	ledger.Reply
+	// Reroute: nothing was done, the command belongs to this bucket's queue.
+	Reroute *ledger.BucketID
+}
+
+// Apply runs commands in order in one transaction: it loads what they need,
+// lets the domain decide, and writes. Each command sees what the ones before
+// it did; a refused one, or one that panics, leaves no trace in the others.
+//
+// at is the bucket whose queue this is; nil for commands on orders that have
+// no bucket (a cancellation before the reservation, a resolve of nothing).
+// Commands must be normalized and valid.
+//
+// The error is nil when the transaction committed, and then every command has
+// its answer. Otherwise it is a *ledger.Rejection that holds for all of them:
+// OUTCOME_UNKNOWN, or one that means nothing was done. ErrTooLarge in its
+// chain says that a smaller batch may fit.
+func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Command) ([]Applied, error) {
+	now := s.now()
+	var out []Applied
+	var maybe []attempted
+	_, err := kv.Transact(ctx, s.kv, s.opt.Tx, func(tx kv.Tx, a kv.Attempt) error {
+		if a.MayHaveCommitted {
+			landed, err := s.landed(tx, maybe)
+			if err != nil {
+				return err
+			}
+			if landed != nil {
+				out = landed
+				return nil
+			}
+		}
+		b := s.newBatch(tx, now, at)
+		if err := b.load(cmds); err != nil {
+			return err
+		}
+		out = make([]Applied, len(cmds))
+		for i := range cmds {
+			if err := b.run(&cmds[i], &out[i]); err != nil {
+				return err
+			}
+		}
+		mark := b.flush()
+		mark.replies = out
+		maybe = append(maybe, mark)
+		return nil
+	})
+	if err != nil {
+		return nil, infra(err)
+	}
+	return out, nil
+}
+
+// attempted remembers what an attempt of the transaction would write, so that
+// a later one can tell whether it landed.
+type attempted struct {
+	key     []byte // of a block it writes; nil if it writes none
+	hash    [32]byte
+	replies []Applied
+}
+
+// landed looks whether an earlier attempt, whose outcome was unknown, is in
+// the store. A block is written once, and its hash covers writer, time and
+// every entry: the same hash in the same place is the same attempt. Its
+// callers then get their first answers, not replays of them.
+func (s *Store) landed(tx kv.Tx, maybe []attempted) ([]Applied, error) {
+	for _, m := range maybe {
+		if m.key == nil {
+			continue
+		}
+		v, ok, err := tx.Get(m.key).Wait()
+		if err != nil {
+			return nil, err
+		}
+		if ok && blockHash(s.blockIdentity(m.key), v) == m.hash {
+			return m.replies, nil
+		}
+	}
+	return nil, nil
+}

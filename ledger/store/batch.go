@@ -1,0 +1,372 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// batch is one transaction's view of the ledger: what was read, overlaid with
+// what the commands so far have changed.
+type batch struct {
+	s    *Store
+	tx   kv.Tx
+	now  time.Time
+	home *ledger.BucketID
+
+	budgets  map[ledger.BudgetID]*budgetState
+	buckets  map[ledger.BucketID]*bucketState
+	rows     map[ledger.OrderKey]*rowState
+	receipts map[string]*receiptState
+	order    []*bucketState // touched buckets, in the order they were touched
+	due      []dueGroup
+	cases    []*ledger.Case
+	// applying: a decision is half written; a panic now must end the attempt.
+	applying bool
+}
+
+type budgetState struct {
+	budget *ledger.Budget // nil: there is none
+	dirty  bool
+	// whole: all buckets of the budget are loaded.
+	whole bool
+}
+
+type bucketState struct {
+	ledger.Bucket
+	key    key
+	exists bool
+	// peeked: read by snapshot only, so that the read adds no conflict.
+	peeked bool
+	dirty  bool
+	writer blockWriter
+	blocks []sealed
+}
+
+// sealed is a finished block.
+type sealed struct {
+	key, value []byte
+	first      uint64
+	hash       [32]byte
+}
+
+type rowState struct {
+	ledger.Reservation
+	key   key
+	dirty bool
+}
+
+type receiptState struct {
+	key     key
+	receipt *ledger.BudgetReceipt
+	dirty   bool
+}
+
+// dueGroup collects the reservations of one bucket that are due in one second.
+type dueGroup struct {
+	due    int64
+	bucket ledger.BucketID
+	seq    uint64
+	items  []dueItem
+}
+
+func (s *Store) newBatch(tx kv.Tx, now time.Time, home *ledger.BucketID) *batch {
+	return &batch{
+		s: s, tx: tx, now: now, home: home,
+		budgets: map[ledger.BudgetID]*budgetState{},
+		buckets: map[ledger.BucketID]*bucketState{},
+	}
+}
+
+// load issues all reads the batch surely needs at once, then waits: the
+// budget, the bucket, and one row a command.
+func (b *batch) load(cmds []ledger.Command) error {
+	var budget, bucket kv.Value
+	var bucketKey key
+	if b.home != nil {
+		bucketKey = b.s.bucketKey(*b.home)
+		budget = b.tx.Get(b.s.budgetKey(b.home.Budget))
+		bucket = b.tx.Get(bucketKey)
+	}
+	type pending struct {
+		row *rowState
+		rec *receiptState
+		v   kv.Value
+		ten string
+	}
+	reads := make([]pending, 0, len(cmds))
+	b.rows = make(map[ledger.OrderKey]*rowState, len(cmds))
+	b.receipts = map[string]*receiptState{}
+	for i := range cmds {
+		c := &cmds[i]
+		if c.Op.OnBudget() {
+			if c.Op == ledger.OpCreate || b.receipts[c.Budget.Tenant+"\x00"+c.ID] != nil {
+				continue
+			}
+			r := &receiptState{key: b.s.receiptKey(c.Budget.Tenant, c.ID)}
+			b.receipts[c.Budget.Tenant+"\x00"+c.ID] = r
+			reads = append(reads, pending{rec: r, v: b.tx.Get(r.key), ten: c.Budget.Tenant})
+			continue
+		}
+		if b.rows[c.Key] != nil {
+			continue
+		}
+		r := &rowState{Reservation: ledger.Reservation{Key: c.Key}, key: b.s.reservationKey(c.Key)}
+		b.rows[c.Key] = r
+		reads = append(reads, pending{row: r, v: b.tx.Get(r.key)})
+	}
+	if b.home != nil {
+		if _, err := b.keepBudget(b.home.Budget, budget); err != nil {
+			return err
+		}
+		if _, err := b.keepBucket(*b.home, bucketKey, bucket); err != nil {
+			return err
+		}
+	}
+	for _, p := range reads {
+		v, ok, err := p.v.Wait()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if p.row != nil {
+			r, err := decodeReservation(p.row.Key, v)
+			if err != nil {
+				return corrupt("reservation "+p.row.Key.String(), err)
+			}
+			p.row.Reservation = *r
+			continue
+		}
+		if p.rec.receipt, err = decodeBudgetReceipt(p.ten, v); err != nil {
+			return corrupt("budget receipt", err)
+		}
+	}
+	return nil
+}
+
+func (b *batch) keepBudget(id ledger.BudgetID, v kv.Value) (*budgetState, error) {
+	raw, ok, err := v.Wait()
+	if err != nil {
+		return nil, err
+	}
+	st := &budgetState{}
+	if ok {
+		if st.budget, err = decodeBudget(id, raw); err != nil {
+			return nil, corrupt("budget "+id.String(), err)
+		}
+	}
+	b.budgets[id] = st
+	return st, nil
+}
+
+// budget gives a budget, reading it if it was not read yet.
+func (b *batch) budget(id ledger.BudgetID) (*budgetState, error) {
+	if st := b.budgets[id]; st != nil {
+		return st, nil
+	}
+	return b.keepBudget(id, b.tx.Get(b.s.budgetKey(id)))
+}
+
+func (b *batch) keepBucket(id ledger.BucketID, k key, v kv.Value) (*bucketState, error) {
+	raw, ok, err := v.Wait()
+	if err != nil {
+		return nil, err
+	}
+	st := &bucketState{Bucket: ledger.Bucket{ID: id}, key: k, exists: ok}
+	if ok {
+		if st.Bucket, err = decodeBucket(id, raw); err != nil {
+			return nil, corrupt("bucket "+id.String(), err)
+		}
+	}
+	b.buckets[id] = st
+	return st, nil
+}
+
+// bucket gives a bucket, read so that a concurrent change of it makes this
+// transaction fail.
+func (b *batch) bucket(id ledger.BucketID) (*bucketState, error) {
+	if st := b.buckets[id]; st != nil {
+		b.pin(st)
+		return st, nil
+	}
+	k := b.s.bucketKey(id)
+	return b.keepBucket(id, k, b.tx.Get(k))
+}
+
+// pin turns a peeked bucket into one read for good.
+func (b *batch) pin(st *bucketState) {
+	if st.peeked {
+		b.tx.AddReadConflict(kv.KeyRange(st.key))
+		st.peeked = false
+	}
+}
+
+// wholeBudget loads all buckets of a budget, in the order of their indexes.
+// With peek it adds no read conflicts: a refusal that rests on them is true
+// at the transaction's read version, and what is taken is pinned first.
+func (b *batch) wholeBudget(id ledger.BudgetID, peek bool) ([]*bucketState, error) {
+	st, err := b.budget(id)
+	if err != nil {
+		return nil, err
+	}
+	if !st.whole {
+		reader := kv.Reader(b.tx)
+		if peek {
+			reader = b.tx.Snapshot()
+		}
+		rows, _, err := reader.Range(b.s.bucketsOf(id), kv.RangeOptions{}).Wait()
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			r := b.s.read(row.Key, tableBucket)
+			bid := r.bucket()
+			if err := r.end(); err != nil {
+				return nil, corrupt("bucket key", err)
+			}
+			if b.buckets[bid] != nil {
+				continue // the overlay is newer
+			}
+			bk, err := decodeBucket(bid, row.Value)
+			if err != nil {
+				return nil, corrupt("bucket "+bid.String(), err)
+			}
+			b.buckets[bid] = &bucketState{Bucket: bk, key: b.s.bucketKey(bid), exists: true, peeked: peek}
+		}
+		st.whole = true
+	}
+	var out []*bucketState
+	for i := range uint16(ledger.MaxBuckets + 1) {
+		if k := b.buckets[ledger.BucketID{Budget: id, Index: i}]; k != nil && k.exists {
+			if !peek {
+				b.pin(k)
+			}
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// touch marks a bucket as changed and applies an entry to it: its balances
+// become the entry's, and the entry joins the bucket's next block.
+func (b *batch) touch(st *bucketState, en *ledger.Entry) {
+	if !st.dirty {
+		st.dirty = true
+		st.Time = laterOf(b.now, st.Time)
+		b.order = append(b.order, st)
+	}
+	st.exists = true
+	st.Balances = en.After
+	st.Seq = en.Seq
+	st.writer.add(en)
+	if len(st.writer.entries) >= maxBlockBytes-2048 {
+		b.seal(st)
+	}
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// seal closes the bucket's block and chains it.
+func (b *batch) seal(st *bucketState) {
+	k := b.s.blockKey(st.ID, st.writer.first)
+	first := st.writer.first
+	v := st.writer.seal(st.Hash, st.Time, b.s.opt.Writer)
+	st.Hash = blockHash(b.s.blockIdentity(k), v)
+	st.blocks = append(st.blocks, sealed{key: k, value: v, first: first, hash: st.Hash})
+}
+
+// addDue puts a hold into the expiry index.
+func (b *batch) addDue(a *ledger.Attempt, k ledger.OrderKey, seq uint64) {
+	due := dueAt(b.now, a.Expires)
+	item := dueItem{order: k.Order, benefit: k.Benefit, attempt: a.Number}
+	for i := range b.due {
+		if g := &b.due[i]; g.due == due && g.bucket == a.Leg.Bucket && len(g.items) < maxDueItems {
+			g.items = append(g.items, item)
+			return
+		}
+	}
+	b.due = append(b.due, dueGroup{due: due, bucket: a.Leg.Bucket, seq: seq, items: []dueItem{item}})
+}
+
+// flush writes the overlay. It returns the mark by which a later attempt can
+// tell that this one landed.
+func (b *batch) flush() attempted {
+	var mark attempted
+	for _, r := range b.rows {
+		if r.dirty {
+			b.tx.Set(r.key, encodeReservation(&r.Reservation))
+		}
+	}
+	for id, st := range b.budgets {
+		if st.dirty {
+			b.tx.Set(b.s.budgetKey(id), encodeBudget(st.budget))
+		}
+	}
+	for _, r := range b.receipts {
+		if r.dirty {
+			b.tx.Set(r.key, encodeBudgetReceipt(r.receipt))
+		}
+	}
+	for _, c := range b.cases {
+		b.tx.Set(b.s.caseKey(c), encodeCase(c))
+	}
+	for _, g := range b.due {
+		b.tx.Set(b.s.expiryKey(g.due, g.bucket, g.seq, 0), encodeExpiry(g.items))
+	}
+	signals := map[uint64]bool{}
+	user := uint16(0)
+	for _, st := range b.order {
+		if st.writer.count > 0 {
+			b.seal(st)
+		}
+		b.tx.Set(st.key, encodeBucket(&st.Bucket))
+		partition := partitionOf(st.ID)
+		for _, bl := range st.blocks {
+			b.tx.Set(bl.key, bl.value)
+			k, offset := b.s.outboxKey(partition, user)
+			b.tx.SetStampedKey(k, offset, encodePointer(st.ID, bl.first))
+			user++
+			mark.key, mark.hash = bl.key, bl.hash
+		}
+		if !signals[partition] {
+			signals[partition] = true
+			b.tx.Add(b.s.signalKey(partition), one)
+		}
+	}
+	return mark
+}
+
+// one is the operand that counts a signal up.
+var one = binary.LittleEndian.AppendUint64(nil, 1)
+
+// run executes one command over the overlay. Its error is the engine's and
+// ends the attempt; everything else is the command's own answer. A panic is
+// the command's answer too, since a decision changes nothing; a panic while a
+// decision is being applied ends the attempt, and nothing is written.
+func (b *batch) run(c *ledger.Command, out *Applied) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r := &ledger.Rejection{Code: ledger.Internal, Message: "the command failed inside the ledger",
+				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			*out = Applied{Reply: ledger.Reply{Err: r}}
+			if b.applying {
+				err = r
+			}
+		}
+	}()
+	if c.Op.OnBudget() {
+		return b.runBudget(c, out)
+	}
+	return b.runOrder(c, out)
+}

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// runOrder decides and applies one command on an order.
+func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
+	row := b.rows[c.Key]
+	v := ledger.View{Now: b.now, Row: &row.Reservation}
+	bucket, reroute, err := b.place(c, row, &v)
+	if err != nil {
+		return answer(err, out)
+	}
+	if reroute != nil {
+		out.Reroute = reroute
+		return nil
+	}
+	if bucket != nil {
+		v.Bucket = &bucket.Bucket
+	}
+	var sink *bucketState
+	for range 3 { // a pull and a sink at most, then a decision
+		d := ledger.Decide(&v, c)
+		switch d.Need {
+		case ledger.NeedPull:
+			err = b.pull(bucket, d.Short, c, &v)
+		case ledger.NeedSink:
+			sink, err = b.sink(&v, &d)
+			if sink != nil {
+				v.Sink = &sink.Bucket
+			}
+		default:
+			b.applying = true
+			b.write(c, row, bucket, sink, &d, out)
+			b.applying = false
+			return nil
+		}
+		if err != nil {
+			return answer(err, out)
+		}
+	}
+	out.Err = &ledger.Rejection{Code: ledger.Internal, Message: "the command could not be decided"}
+	return nil
+}
+
+// answer makes a rejection met while loading the command's own answer; an
+// engine's error ends the attempt.
+func answer(err error, out *Applied) error {
+	var r *ledger.Rejection
+	if errors.As(err, &r) {
+		out.Err = r
+		return nil
+	}
+	return err
+}
+
+// place finds the bucket the command works on, or the one it belongs to when
+// this is not its queue. A command whose receipt is there needs no bucket.
+func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *bucketState, reroute *ledger.BucketID, err error) {
+	a := row.Attempt(c.Attempt)
+	id := ledger.BudgetID{}
+	var want ledger.BucketID
+	switch {
+	case a != nil && a.State.HasLeg():
+		want = a.Leg.Bucket
+		id = want.Budget
+	case c.Op == ledger.OpReserve:
+		id = c.Budget
+	default:
+		return nil, nil, nil
+	}
+	bs, err := b.budget(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	v.Budget = bs.budget
+	if bs.budget == nil {
+		if a != nil && a.State.HasLeg() {
+			return nil, nil, corrupt("budget "+id.String(), fmt.Errorf("reservation %s names it, but it has no row", c.Key))
+		}
+		return nil, nil, nil
+	}
+	if want.Budget.IsZero() {
+		want = bs.budget.Route(c.Key)
+	}
+	if b.home == nil || want != *b.home {
+		return nil, &want, nil
+	}
+	if st, err = b.bucket(want); err != nil {
+		return nil, nil, err
+	}
+	if !st.exists {
+		return nil, nil, corrupt("bucket "+want.String(), errors.New("it has no row"))
+	}
+	return st, nil, nil
+}
+
+// pull brings money from the budget's other buckets, if all of them together
+// cover what is missing: one MOVE_OUT and one MOVE_IN a donor, in this very
+// transaction.
+func (b *batch) pull(to *bucketState, missing int64, c *ledger.Command, v *ledger.View) error {
+	v.Pulled = true
+	v.TotalAvailable = to.Available
+	if v.Budget.Buckets() == 1 && v.Budget.State != ledger.BudgetClosed {
+		return nil // there is no other bucket
+	}
+	all, err := b.wholeBudget(to.ID.Budget, true)
+	if err != nil {
+		return err
+	}
+	donors := make([]ledger.Bucket, 0, len(all))
+	for _, st := range all {
+		if st != to {
+			donors = append(donors, st.Bucket)
+			v.TotalAvailable += st.Available
+		}
+	}
+	for _, p := range ledger.PlanPull(donors, missing) {
+		from := b.buckets[p.From]
+		b.pin(from)
+		out, in, r := ledger.MoveEntries(&from.Bucket, &to.Bucket, p.Amount, "pull")
+		if r != nil {
+			return r
+		}
+		b.applying = true
+		b.touch(from, &out)
+		b.touch(to, &in)
+		b.applying = false
+	}
+	return nil
+}
+
+// sink finds the bucket that takes, or gave, the money of a reversal into a
+// closed budget.
+func (b *batch) sink(v *ledger.View, d *ledger.Decision) (*bucketState, error) {
+	if d.SinkBucket != nil {
+		return b.bucket(*d.SinkBucket)
+	}
+	var sink *ledger.Budget
+	if id := v.Budget.SinkBudget(); id != v.Budget.ID {
+		st, err := b.budget(id)
+		if err != nil {
+			return nil, err
+		}
+		sink = st.budget
+	}
+	return b.bucket(v.Budget.SinkBucket(sink, v.Row.Key))
+}
+
+// write applies a decision to the overlay.
+func (b *batch) write(c *ledger.Command, row *rowState, bucket, sink *bucketState, d *ledger.Decision, out *Applied) {
+	if d.Entry != nil {
+		b.touch(bucket, d.Entry)
+		row.EventSeq++
+	}
+	if d.SinkEntry != nil {
+		b.touch(sink, d.SinkEntry)
+		row.EventSeq++
+	}
+	if d.Attempt != nil {
+		row.dirty = true
+		if a := row.Attempt(d.Attempt.Number); a != nil {
+			*a = *d.Attempt
+		} else {
+			row.Attempts = append(row.Attempts, *d.Attempt)
+		}
+		if d.Entry != nil && d.Attempt.State == ledger.StateReserved && (c.Op == ledger.OpReserve || c.Op == ledger.OpExtend) {
+			b.addDue(d.Attempt, c.Key, d.Entry.Seq)
+		}
+	}
+	if d.Case != nil {
+		b.cases = append(b.cases, d.Case)
+	}
+	if d.Rejection != nil {
+		out.Err = d.Rejection
+		return
+	}
+	out.Result = d.Result
+}
+
+// runBudget decides and applies one command on a budget.
+func (b *batch) runBudget(c *ledger.Command, out *Applied) error {
+	v := ledger.BudgetView{Now: b.now}
+	st, err := b.budget(c.Budget)
+	if err != nil {
+		return answer(err, out)
+	}
+	v.Budget = st.budget
+	rs := b.receipts[c.Budget.Tenant+"\x00"+c.ID]
+	if rs != nil {
+		v.Receipt = rs.receipt
+	}
+	if c.Op == ledger.OpCreate {
+		if sink := c.Policy.ReversalSink; !sink.IsZero() {
+			ss, err := b.budget(sink)
+			if err != nil {
+				return answer(err, out)
+			}
+			v.Sink = ss.budget
+		}
+	} else if st.budget != nil && v.Receipt == nil {
+		all, err := b.wholeBudget(c.Budget, false)
+		if err != nil {
+			return answer(err, out)
+		}
+		for _, k := range all {
+			v.Buckets = append(v.Buckets, &k.Bucket)
+		}
+		if len(all) < st.budget.Buckets() {
+			out.Err = corrupt("budget "+c.Budget.String(), fmt.Errorf("it has %d of %d buckets", len(all), st.budget.Buckets()))
+			return nil
+		}
+	}
+	d := ledger.DecideBudget(&v, c)
+	if d.Rejection != nil {
+		out.Err = d.Rejection
+		return nil
+	}
+	b.applying = true
+	if err := b.writeBudget(c, st, rs, &d, out); err != nil {
+		return err // half written: the whole attempt must end
+	}
+	b.applying = false
+	return nil
+}
+
+func (b *batch) writeBudget(c *ledger.Command, st *budgetState, rs *receiptState, d *ledger.BudgetDecision, out *Applied) error {
+	if d.Budget != nil {
+		if c.Op == ledger.OpCreate {
+			if err := b.newBuckets(d.Budget); err != nil {
+				return err
+			}
+			st.whole = true
+		}
+		st.budget, st.dirty = d.Budget, true
+	}
+	for i := range d.Entries {
+		en := &d.Entries[i]
+		k, err := b.bucket(en.Bucket)
+		if err != nil {
+			return err
+		}
+		b.touch(k, &en.Entry)
+	}
+	if d.Receipt != nil {
+		rs.receipt, rs.dirty = d.Receipt, true
+	}
+	out.Result = d.Result
+	return nil
+}
+
+// newBuckets makes the empty buckets of a new budget. A row that is there
+// already belongs to nobody: nothing is overwritten.
+func (b *batch) newBuckets(bg *ledger.Budget) error {
+	rows, _, err := b.tx.Range(b.s.bucketsOf(bg.ID), kv.RangeOptions{Limit: 1}).Wait()
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 {
+		return corrupt("budget "+bg.ID.String(), errors.New("it has buckets but no row"))
+	}
+	for i := range bg.Epoch.Buckets {
+		id := ledger.BucketID{Budget: bg.ID, Index: i}
+		st := b.buckets[id]
+		if st == nil {
+			st = &bucketState{Bucket: ledger.Bucket{ID: id}, key: b.s.bucketKey(id)}
+			b.buckets[id] = st
+		}
+		st.exists = true
+		if i > 0 {
+			b.tx.Set(st.key, encodeBucket(&st.Bucket))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// Every stored value starts with the version of its form. Integers are
+// varints, strings and bytes have their length in front, times are Unix
+// milliseconds with 0 for none.
+const codecVersion = 1
+
+var (
+	errTruncated = errors.New("value is cut short")
+	errTrailing  = errors.New("value has bytes after its end")
+	errValue     = errors.New("value is out of its range")
+)
+
+// enc appends to a value.
+type enc []byte
+
+func (e *enc) u(v uint64)   { *e = binary.AppendUvarint(*e, v) }
+func (e *enc) i(v int64)    { *e = binary.AppendVarint(*e, v) }
+func (e *enc) str(s string) { e.u(uint64(len(s))); *e = append(*e, s...) }
+func (e *enc) raw(b []byte) { e.u(uint64(len(b))); *e = append(*e, b...) }
+func (e *enc) time(t time.Time) {
+	if t.IsZero() {
+		e.i(0)
+		return
+	}
+	e.i(t.UnixMilli())
+}
+
+func (e *enc) flag(b bool) {
+	if b {
+		*e = append(*e, 1)
+	} else {
+		*e = append(*e, 0)
+	}
+}
+
+func (e *enc) balances(b *ledger.Balances) {
+	e.i(b.Funded)
+	e.i(b.Available)
+	e.i(b.Reserved)
+	e.i(b.Committed)
+	e.i(b.Reversed)
+}
+
+// place writes a bucket; the tenant is known from the key.
+func (e *enc) place(b ledger.BucketID) {
+	e.str(b.Budget.Funder)
+	e.str(b.Budget.Key)
+	e.u(uint64(b.Index))
+}
+
+// dec reads a value; its first error sticks.
+type dec struct {
+	b   []byte
+	err error
+}
+
+func newDec(b []byte) *dec {
+	d := &dec{b: b}
+	if v := d.u(); d.err == nil && v != codecVersion {
+		d.err = fmt.Errorf("value has form %d, this version reads %d", v, codecVersion)
+	}
+	return d
+}
+
+func (d *dec) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+	d.b = nil
+}
+
+func (d *dec) u() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail(errTruncated)
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *dec) i() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail(errTruncated)
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// max reads an unsigned number that must not be above limit.
+func (d *dec) max(limit uint64) uint64 {
+	v := d.u()
+	if v > limit {
+		d.fail(errValue)
+		return 0
+	}
+	return v
+}
+
+func (d *dec) take(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.fail(errTruncated)
+		return nil
+	}
+	out := d.b[:n]
+	d.b = d.b[n:]
+	return out
+}
+
+func (d *dec) str() string { return string(d.take(d.u())) }
+func (d *dec) raw() []byte { return append([]byte(nil), d.take(d.u())...) }
+func (d *dec) flag() bool  { return d.max(1) == 1 }
+
+func (d *dec) hash() (h [32]byte) {
+	copy(h[:], d.take(32))
+	return h
+}
+
+func (d *dec) time() time.Time {
+	v := d.i()
+	if v == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(v).UTC()
+}
+
+func (d *dec) balances() (b ledger.Balances) {
+	b.Funded, b.Available, b.Reserved, b.Committed, b.Reversed = d.i(), d.i(), d.i(), d.i(), d.i()
+	return b
+}
+
+func (d *dec) place(tenant string) ledger.BucketID {
+	b := ledger.BucketID{Budget: ledger.BudgetID{Tenant: tenant, Funder: d.str(), Key: d.str()}}
+	b.Index = uint16(d.max(ledger.Unallocated))
+	return b
+}
+
+func (d *dec) end() error {
+	if d.err == nil && len(d.b) != 0 {
+		return errTrailing
+	}
+	return d.err
+}
+
+func encodeBucket(b *ledger.Bucket) []byte {
+	e := enc(make([]byte, 0, 96))
+	e.u(codecVersion)
+	e.balances(&b.Balances)
+	e.u(b.Seq)
+	e = append(e, b.Hash[:]...)
+	e.time(b.Time)
+	return e
+}
+
+func decodeBucket(id ledger.BucketID, v []byte) (ledger.Bucket, error) {
+	d := newDec(v)
+	b := ledger.Bucket{ID: id, Balances: d.balances(), Seq: d.u(), Hash: d.hash(), Time: d.time()}
+	return b, d.end()
+}
+
+func encodeBudget(b *ledger.Budget) []byte {
+	var e enc
+	e.u(codecVersion)
+	e.str(b.Currency)
+	e.u(uint64(b.State))
+	p := &b.Policy
+	e.u(uint64(p.LateCommit))
+	e.u(uint64(p.Exhaustion))
+	e.u(uint64(p.OnUnavailable))
+	e.i(int64(p.OverCommit.Percent))
+	e.i(p.OverCommit.Amount)
+	e.str(p.ReversalSink.Funder)
+	e.str(p.ReversalSink.Key)
+	e.i(p.MaxLifetime.Milliseconds())
+	e.u(uint64(b.Epoch.Number))
+	e.u(uint64(b.Epoch.Buckets))
+	e.time(b.Created)
+	e.raw(b.Definition)
+	return e
+}
+
+func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
+	d := newDec(v)
+	b := &ledger.Budget{ID: id, Currency: d.str()}
+	b.State = ledger.BudgetState(d.max(uint64(ledger.BudgetClosed)))
+	if b.State == 0 {
+		d.fail(errValue)
+	}
+	p := &b.Policy
+	p.LateCommit = ledger.LateCommit(d.max(uint64(ledger.LateCase)))
+	p.Exhaustion = ledger.Exhaustion(d.max(uint64(ledger.Strict)))
+	p.OnUnavailable = ledger.OnUnavailable(d.max(uint64(ledger.SkipBenefit)))
+	p.OverCommit.Percent = int32(d.i())
+	p.OverCommit.Amount = d.i()
+	sink := ledger.BudgetID{Tenant: id.Tenant, Funder: d.str(), Key: d.str()}
+	if !sink.IsZero() {
+		p.ReversalSink = sink
+	}
+	p.MaxLifetime = time.Duration(d.i()) * time.Millisecond
+	b.Epoch.Number = uint32(d.max(1<<32 - 1))
+	b.Epoch.Buckets = uint16(d.max(ledger.MaxBuckets))
+	if b.Epoch.Buckets == 0 {
+		d.fail(errValue)
+	}
+	b.Created = d.time()
+	b.Definition = d.raw()
+	return b, d.end()
+}
+
+func encodeBudgetReceipt(r *ledger.BudgetReceipt) []byte {
+	var e enc
+	e.u(codecVersion)
+	e.u(uint64(r.Op))
+	e.str(r.Budget.Funder)
+	e.str(r.Budget.Key)
+	e.raw(r.Request)
+	e.u(uint64(r.State))
+	e.balances(&r.Totals)
+	e.time(r.At)
+	return e
+}
+
+func decodeBudgetReceipt(tenant string, v []byte) (*ledger.BudgetReceipt, error) {
+	d := newDec(v)
+	r := &ledger.BudgetReceipt{Op: d.op()}
+	r.Budget = ledger.BudgetID{Tenant: tenant, Funder: d.str(), Key: d.str()}
+	r.Request = d.raw()
+	r.State = ledger.BudgetState(d.max(uint64(ledger.BudgetClosed)))
+	r.Totals = d.balances()
+	r.At = d.time()
+	return r, d.end()
+}
+
+func (d *dec) op() ledger.Op {
+	op := ledger.Op(d.max(255))
+	if !op.Valid() {
+		d.fail(errValue)
+	}
+	return op
+}
+
+func encodeCase(c *ledger.Case) []byte {
+	var e enc
+	e.u(codecVersion)
+	e.str(c.Budget.Funder)
+	e.str(c.Budget.Key)
+	e.i(c.Amount)
+	return e
+}
+
+func (s *Store) decodeCase(k, v []byte) (ledger.Case, error) {
+	r := s.read(k, tableCase)
+	c := ledger.Case{Key: ledger.OrderKey{Tenant: r.str()}}
+	c.Opened = time.UnixMilli(int64(r.uint())).UTC()
+	c.Key.Order, c.Key.Benefit = r.str(), r.str()
+	c.Attempt = uint32(r.uint())
+	if err := r.end(); err != nil {
+		return c, err
+	}
+	d := newDec(v)
+	c.Budget = ledger.BudgetID{Tenant: c.Key.Tenant, Funder: d.str(), Key: d.str()}
+	c.Amount = d.i()
+	return c, d.end()
+}

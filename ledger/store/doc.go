@@ -1,0 +1,25 @@
+// Package store runs the domain's commands on a [kv.Store] and reads what they
+// wrote. It imports ledger and ledger/kv.
+//
+//	commands of one bucket
+//	      │ Apply: one transaction
+//	      ▼
+//	 load ───────▶ decide (ledger.Decide) ───▶ overlay ───▶ flush
+//	 budget, bucket,   one command after          │          n rows · bucket · block ·
+//	 n rows, at once   the other, purely          └ next     outbox pointer · signal ·
+//	                                                command  expiry rows
+//
+// keys.go is the only file that knows the key layout, codec*.go the only ones
+// that know the form of values. Apply is the only path that changes a balance.
+//
+// The ledger block is the outbox: its entries carry all that an event needs,
+// and a pointer in commit order names the block. So an event exists if and only
+// if its transition committed.
+//
+// The expiry index is a hint, the reservation row is the truth: the index can be
+// dropped and rebuilt at any time, and a row of it that names a reservation
+// which was committed, released or extended does nothing.
+//
+// Nothing here assumes that this process is alone: what a transaction read is
+// checked again when it commits.
+package store

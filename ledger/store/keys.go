@@ -1,0 +1,252 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// This file is the only one that knows the key layout. Keys are encoded as
+// FoundationDB tuples (its tuple layer's type codes, so its tools can read
+// them) under the store's prefix:
+//
+//	M, name                                             meta: format, incarnation
+//	B, tenant, funder, key                              budget
+//	K, tenant, funder, key, bucket                      bucket balances
+//	R, h(order), tenant, order, benefit                 reservation with receipts
+//	L, tenant, funder, key, bucket, first seq           ledger block
+//	X, slot, due, tenant, funder, key, bucket, seq, n   expiry block
+//	O, incarnation, partition, stamp                    outbox pointer
+//	I, tenant, idempotency key                          receipt of a budget command
+//	S, partition                                        signal
+//	C, tenant, opened, order, benefit, attempt          case
+const (
+	tableMeta        = "M"
+	tableBudget      = "B"
+	tableBucket      = "K"
+	tableReservation = "R"
+	tableBlock       = "L"
+	tableExpiry      = "X"
+	tableOutbox      = "O"
+	tableReceipt     = "I"
+	tableSignal      = "S"
+	tableCase        = "C"
+)
+
+// Layout constants. They are part of the stored format.
+const (
+	// ExpirySlots spreads the expiry index.
+	ExpirySlots = 64
+	// Partitions is the number of ordered event streams.
+	Partitions = 16
+)
+
+var errKey = errors.New("malformed key")
+
+// key builds one tuple-encoded key.
+type key []byte
+
+func (s *Store) key(table string) key {
+	k := make(key, 0, len(s.opt.Prefix)+96)
+	return append(k, s.opt.Prefix...).str(table)
+}
+
+func (k key) str(s string) key {
+	k = append(k, 0x02)
+	for i := 0; i < len(s); i++ {
+		k = append(k, s[i])
+		if s[i] == 0 {
+			k = append(k, 0xFF)
+		}
+	}
+	return append(k, 0x00)
+}
+
+func (k key) uint(v uint64) key {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], v)
+	i := 0
+	for i < 8 && b[i] == 0 {
+		i++
+	}
+	return append(append(k, byte(0x14+8-i)), b[i:]...)
+}
+
+func (k key) budget(b ledger.BudgetID) key { return k.str(b.Tenant).str(b.Funder).str(b.Key) }
+
+func (k key) bucket(b ledger.BucketID) key { return k.budget(b.Budget).uint(uint64(b.Index)) }
+
+// all is the range of the keys that continue k with further elements.
+func (k key) all() kv.Range {
+	begin := append(append([]byte(nil), k...), 0x00)
+	end := append(append([]byte(nil), k...), 0xFF)
+	return kv.Range{Begin: begin, End: end}
+}
+
+func (s *Store) metaKey(name string) key              { return s.key(tableMeta).str(name) }
+func (s *Store) budgetKey(b ledger.BudgetID) key      { return s.key(tableBudget).budget(b) }
+func (s *Store) bucketKey(b ledger.BucketID) key      { return s.key(tableBucket).bucket(b) }
+func (s *Store) bucketsOf(b ledger.BudgetID) kv.Range { return s.key(tableBucket).budget(b).all() }
+
+func (s *Store) orderPrefix(tenant, order string) key {
+	return s.key(tableReservation).uint(uint64(byte(hash64(tenant, order)))).str(tenant).str(order)
+}
+
+func (s *Store) reservationKey(k ledger.OrderKey) key {
+	return s.orderPrefix(k.Tenant, k.Order).str(k.Benefit)
+}
+
+func (s *Store) blockKey(b ledger.BucketID, first uint64) key {
+	return s.key(tableBlock).bucket(b).uint(first)
+}
+
+// blockIdentity is the part of a block's key that its hash covers: without
+// the store's prefix, so that a block keeps its hash wherever it is kept.
+func (s *Store) blockIdentity(k key) []byte { return k[len(s.opt.Prefix):] }
+
+func (s *Store) receiptKey(tenant, id string) key { return s.key(tableReceipt).str(tenant).str(id) }
+
+func (s *Store) signalKey(partition uint64) key { return s.key(tableSignal).uint(partition) }
+
+func (s *Store) caseKey(c *ledger.Case) key {
+	return s.key(tableCase).str(c.Key.Tenant).uint(uint64(c.Opened.UnixMilli())).str(c.Key.Order).str(c.Key.Benefit).uint(uint64(c.Attempt))
+}
+
+// outboxKey is an outbox pointer's key with room for the stamp, and the
+// stamp's offset. The user version orders the pointers of one transaction.
+func (s *Store) outboxKey(partition uint64, user uint16) (k key, offset int) {
+	k = append(s.key(tableOutbox).uint(s.incarnation).uint(partition), 0x33)
+	offset = len(k)
+	k = append(k, make([]byte, 10)...)
+	return binary.BigEndian.AppendUint16(k, user), offset
+}
+
+// Expiry rows are named by the time they are due, a whole second.
+func (s *Store) expiryKey(due int64, b ledger.BucketID, seq, n uint64) key {
+	return s.key(tableExpiry).uint(slotOf(b)).uint(uint64(due)).bucket(b).uint(seq).uint(n)
+}
+
+// expiryDue is the range of the rows of a slot that are due by now.
+func (s *Store) expiryDue(slot uint64, now time.Time) kv.Range {
+	p := s.key(tableExpiry).uint(slot)
+	end := append(append(key(nil), p...), key(nil).uint(uint64(max(0, now.Unix())))...)
+	return kv.Range{Begin: p.all().Begin, End: end.all().End}
+}
+
+// dueAt is the whole second by which an expiry shall be found: the expiry
+// rounded up to a grain that grows with the time to live, so that a batch
+// needs few expiry rows and money returns within about a hundredth of its
+// holding time.
+func dueAt(now, expires time.Time) int64 {
+	grain := int64(60)
+	switch ttl := expires.Sub(now); {
+	case ttl < 2*time.Minute:
+		grain = 1
+	case ttl < 15*time.Minute:
+		grain = 5
+	}
+	sec := (expires.UnixMilli() + 999) / 1000
+	return (sec + grain - 1) / grain * grain
+}
+
+func slotOf(b ledger.BucketID) uint64      { return bucketHash(b) % ExpirySlots }
+func partitionOf(b ledger.BucketID) uint64 { return bucketHash(b) >> 32 % Partitions }
+
+func bucketHash(b ledger.BucketID) uint64 {
+	return hash64(b.Budget.Tenant, b.Budget.Funder, b.Budget.Key, string([]byte{byte(b.Index >> 8), byte(b.Index)}))
+}
+
+// hash64 is 64-bit FNV-1a over the strings, each ended by a zero byte, with
+// MurmurHash3's finalizer. It is part of the stored format.
+func hash64(parts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, p := range parts {
+		for i := 0; i < len(p); i++ {
+			h = (h ^ uint64(p[i])) * 1099511628211
+		}
+		h *= 1099511628211
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// keyReader takes a key apart again.
+type keyReader struct {
+	b   []byte
+	err error
+}
+
+// read starts after the prefix and table name of k.
+func (s *Store) read(k []byte, table string) *keyReader {
+	want := s.key(table)
+	if !bytes.HasPrefix(k, want) {
+		return &keyReader{err: errKey}
+	}
+	return &keyReader{b: k[len(want):]}
+}
+
+func (r *keyReader) str() string {
+	if r.err != nil || len(r.b) == 0 || r.b[0] != 0x02 {
+		r.err = errKey
+		return ""
+	}
+	out := make([]byte, 0, 32)
+	for i := 1; i < len(r.b); i++ {
+		if r.b[i] != 0 {
+			out = append(out, r.b[i])
+			continue
+		}
+		if i+1 < len(r.b) && r.b[i+1] == 0xFF {
+			out = append(out, 0)
+			i++
+			continue
+		}
+		r.b = r.b[i+1:]
+		return string(out)
+	}
+	r.err = errKey
+	return ""
+}
+
+func (r *keyReader) uint() uint64 {
+	if r.err != nil || len(r.b) == 0 || r.b[0] < 0x14 || r.b[0] > 0x1C || len(r.b) < 1+int(r.b[0]-0x14) {
+		r.err = errKey
+		return 0
+	}
+	n := int(r.b[0] - 0x14)
+	var v uint64
+	for _, c := range r.b[1 : 1+n] {
+		v = v<<8 | uint64(c)
+	}
+	r.b = r.b[1+n:]
+	return v
+}
+
+func (r *keyReader) budget() ledger.BudgetID {
+	return ledger.BudgetID{Tenant: r.str(), Funder: r.str(), Key: r.str()}
+}
+
+func (r *keyReader) bucket() ledger.BucketID {
+	b := ledger.BucketID{Budget: r.budget()}
+	i := r.uint()
+	if i > ledger.Unallocated {
+		r.err = errKey
+	}
+	b.Index = uint16(i)
+	return b
+}
+
+// end reports an error when the key was malformed or has more elements.
+func (r *keyReader) end() error {
+	if r.err == nil && len(r.b) != 0 {
+		return errKey
+	}
+	return r.err
+}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// formatVersion is the version of the key layout and of what the tables mean.
+const formatVersion = 1
+
+// Options of a Store.
+type Options struct {
+	// Prefix is put before every key. Default "coffer".
+	Prefix []byte
+	// Writer is the id of this node; it stands in every block it writes.
+	Writer string
+	// Now is the server's clock. Default time.Now.
+	Now func() time.Time
+	// Tx bounds one transaction.
+	Tx kv.Options
+	// ReadOnly opens a store that exists and writes nothing at all.
+	ReadOnly bool
+}
+
+// Store runs commands on a kv.Store and reads what they wrote. It is safe for
+// concurrent use, also together with other Stores, in other processes, over
+// the same data: correctness comes from the transactions alone.
+type Store struct {
+	kv          kv.Store
+	opt         Options
+	incarnation uint64
+}
+
+// ErrFormat says that the data was written by another version of the layout.
+var ErrFormat = errors.New("store has another format")
+
+// Open prepares the data under the prefix, making an empty ledger where there
+// is none. The kv.Store stays the caller's to close.
+func Open(ctx context.Context, engine kv.Store, opt Options) (*Store, error) {
+	if opt.Prefix == nil {
+		opt.Prefix = []byte("coffer")
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Writer == "" {
+		opt.Writer = "node"
+	}
+	if len(opt.Writer) > ledger.MaxIDBytes || len(opt.Prefix) > 64 {
+		return nil, fmt.Errorf("open ledger store: writer has %d bytes (allowed: %d), prefix %d (allowed: 64)",
+			len(opt.Writer), ledger.MaxIDBytes, len(opt.Prefix))
+	}
+	s := &Store{kv: engine, opt: opt}
+	_, err := kv.Transact(ctx, engine, opt.Tx, func(tx kv.Tx, _ kv.Attempt) error {
+		format, err := s.meta(tx, "format", formatVersion)
+		if err != nil {
+			return err
+		}
+		if format != formatVersion {
+			return fmt.Errorf("%w: it has format %d, this version reads %d; use the version of coffer that wrote it, or a newer one", ErrFormat, format, formatVersion)
+		}
+		s.incarnation, err = s.meta(tx, "incarnation", 1)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open ledger store: %w", err)
+	}
+	return s, nil
+}
+
+// meta reads a number of the store's own, writing the default where there is
+// none.
+func (s *Store) meta(tx kv.Tx, name string, def uint64) (uint64, error) {
+	k := s.metaKey(name)
+	v, ok, err := tx.Get(k).Wait()
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		if s.opt.ReadOnly {
+			return 0, fmt.Errorf("%w: there is no ledger in it", ErrFormat)
+		}
+		tx.Set(k, binary.BigEndian.AppendUint64(nil, def))
+		return def, nil
+	}
+	if len(v) != 8 {
+		return 0, fmt.Errorf("%w: meta row %q has %d bytes", ErrFormat, name, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// now is the clock in whole milliseconds, the ledger's resolution.
+func (s *Store) now() time.Time { return s.opt.Now().UTC().Truncate(time.Millisecond) }
+
+// corrupt is the answer to a row that cannot be what it should.
+func corrupt(what string, err error) *ledger.Rejection {
+	return &ledger.Rejection{Code: ledger.Corrupt, Message: "stored " + what + " cannot be read", Cause: err}
+}
+
+// infra turns an engine's error into the rejection callers get: certainly not
+// done, or unknown. A rejection passes as it is.
+func infra(err error) *ledger.Rejection {
+	var r *ledger.Rejection
+	if kv.OutcomeOf(err) == kv.Unknown {
+		return &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the store did not say whether the command took effect", Cause: err, RetryAfter: 50 * time.Millisecond}
+	}
+	if errors.As(err, &r) {
+		return r
+	}
+	return &ledger.Rejection{Code: ledger.Unavailable, Message: "the store did not take the command", Cause: err, RetryAfter: 50 * time.Millisecond}
+}
+
+// read runs a read-only transaction.
+func (s *Store) readTx(ctx context.Context, fn func(kv.Reader) error) error {
+	if err := kv.Read(ctx, s.kv, s.opt.Tx, fn); err != nil {
+		return infra(err)
+	}
+	return nil
+}
