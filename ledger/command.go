@@ -97,8 +97,11 @@ type Result struct {
 	Totals     Balances
 }
 
-// Normalize returns the command with defaults filled in.
+// Normalize returns the command with defaults filled in and durations in
+// whole milliseconds, the ledger's resolution.
 func (c Command) Normalize() Command {
+	c.TTL = c.TTL.Truncate(time.Millisecond)
+	c.Policy.MaxLifetime = c.Policy.MaxLifetime.Truncate(time.Millisecond)
 	if c.Attempt == 0 && !c.Op.OnBudget() {
 		c.Attempt = 1
 	}

@@ -102,6 +102,9 @@ func attempt(ctx context.Context, s Store, a Attempt, fn func(Tx, Attempt) error
 	if err := fn(tx, a); err != nil {
 		return Stamp{}, err, false
 	}
+	if ctx.Err() != nil { // nothing was sent yet: certainly not committed
+		return Stamp{}, ContextError(ctx, "commit"), false
+	}
 	stamp, err = tx.Commit(ctx)
 	return stamp, err, err != nil
 }

@@ -31,6 +31,9 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 	var out []Applied
 	var maybe []attempted
 	_, err := kv.Transact(ctx, s.kv, s.opt.Tx, func(tx kv.Tx, a kv.Attempt) error {
+		if a.Number > 1 {
+			s.retries.Add(1)
+		}
 		if a.MayHaveCommitted {
 			landed, err := s.landed(tx, maybe)
 			if err != nil {

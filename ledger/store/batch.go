@@ -32,8 +32,9 @@ type batch struct {
 type budgetState struct {
 	budget *ledger.Budget // nil: there is none
 	dirty  bool
-	// whole: all buckets of the budget are loaded.
-	whole bool
+	// whole: all buckets of the budget are loaded; wholePinned: and a bucket
+	// that another transaction adds makes this one fail.
+	whole, wholePinned bool
 }
 
 type bucketState struct {
@@ -240,6 +241,10 @@ func (b *batch) wholeBudget(id ledger.BudgetID, peek bool) ([]*bucketState, erro
 			b.buckets[bid] = &bucketState{Bucket: bk, key: b.s.bucketKey(bid), exists: true, peeked: peek}
 		}
 		st.whole = true
+	}
+	if !peek && !st.wholePinned {
+		b.tx.AddReadConflict(b.s.bucketsOf(id))
+		st.wholePinned = true
 	}
 	var out []*bucketState
 	for i := range uint16(ledger.MaxBuckets + 1) {

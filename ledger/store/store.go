@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -35,7 +36,12 @@ type Store struct {
 	kv          kv.Store
 	opt         Options
 	incarnation uint64
+	retries     atomic.Uint64
 }
+
+// Retries counts the attempts of command transactions that followed a first
+// one: conflicts with other writers, and what the engine asked to repeat.
+func (s *Store) Retries() uint64 { return s.retries.Load() }
 
 // ErrFormat says that the data was written by another version of the layout.
 var ErrFormat = errors.New("store has another format")
@@ -112,6 +118,9 @@ func infra(err error) *ledger.Rejection {
 	}
 	if errors.As(err, &r) {
 		return r
+	}
+	if errors.Is(err, kv.ErrTxTooLarge) || errors.Is(err, kv.ErrValueTooLarge) || errors.Is(err, kv.ErrKeyTooLarge) {
+		return &ledger.Rejection{Code: ledger.OperationLimit, Message: "the command does not fit one transaction of the store", Cause: err}
 	}
 	return &ledger.Rejection{Code: ledger.Unavailable, Message: "the store did not take the command", Cause: err, RetryAfter: 50 * time.Millisecond}
 }

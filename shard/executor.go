@@ -1,0 +1,178 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
+)
+
+// Executor runs commands. It is safe for concurrent use.
+type Executor struct {
+	cfg    Config
+	store  *store.Store
+	router router
+	count  counters
+
+	mu       sync.Mutex
+	queues   map[ledger.BucketID]*queue
+	draining bool
+	idle     chan struct{} // closed when draining and nothing is pending
+	pending  atomic.Int64
+}
+
+// unrouted is the queue of commands on orders that have no bucket. There are
+// several, so that one slow commit does not hold up all of them.
+const unroutedQueues = 16
+
+// New makes an executor over a store. It owns no goroutine while no command
+// is pending.
+func New(cfg Config, st *store.Store) (*Executor, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("shard config: %w", err)
+	}
+	e := &Executor{cfg: cfg, store: st, queues: map[ledger.BucketID]*queue{}, idle: make(chan struct{})}
+	e.router.store = st
+	return e, nil
+}
+
+// Do runs one command and returns when it has taken effect or was refused.
+// The error is a *ledger.Rejection. When ctx ends first, the answer is
+// UNAVAILABLE if the command certainly did not start, and OUTCOME_UNKNOWN if
+// it may take effect.
+func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, error) {
+	r := e.DoAll(ctx, []ledger.Command{c})[0]
+	return r.Result, r.Err
+}
+
+// DoAll runs many commands and returns one reply each, in order. Commands on
+// one benefit of one order run in the order given; others may run in any.
+// Each is accepted, refused or fails by itself.
+func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
+	g := &group{done: make(chan struct{})}
+	g.left.Store(int64(len(cmds)) + 1)
+	tasks := make([]task, len(cmds))
+	open := make([]*task, 0, len(cmds))
+	refuse := e.admit(len(cmds))
+	for i := range cmds {
+		t := &tasks[i]
+		t.group, t.cmd = g, cmds[i].Normalize()
+		if refuse != nil {
+			t.finish(ledger.Reply{Err: refuse})
+		} else if r := t.cmd.Validate(); r != nil {
+			t.finish(ledger.Reply{Err: r})
+		} else {
+			open = append(open, t)
+		}
+	}
+	if refuse == nil {
+		defer e.release(len(cmds), tasks)
+		e.dispatch(ctx, open)
+	}
+	g.finish() // the one that kept the group open while tasks were added
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+	}
+	replies := make([]ledger.Reply, len(cmds))
+	for i := range tasks {
+		replies[i] = e.skip(&tasks[i].cmd, tasks[i].take(ctx))
+	}
+	return replies
+}
+
+// dispatch routes tasks and puts them into their queues, in order.
+func (e *Executor) dispatch(ctx context.Context, open []*task) {
+	if len(open) == 0 {
+		return
+	}
+	for _, t := range e.router.route(ctx, open) {
+		e.enqueue(t, false)
+	}
+}
+
+// admit counts commands in, or says why they are refused.
+func (e *Executor) admit(n int) *ledger.Rejection {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining {
+		return &ledger.Rejection{Code: ledger.Draining, Message: "this node is shutting down", RetryAfter: 100 * time.Millisecond}
+	}
+	if p := e.pending.Load() + int64(n); p > int64(e.cfg.TotalLimit) {
+		e.count.overloaded.Add(uint64(n))
+		return &ledger.Rejection{Code: ledger.Overloaded, Field: "pending", Value: fmt.Sprint(p), Limit: fmt.Sprint(e.cfg.TotalLimit),
+			Message: "commands are waiting on this node", RetryAfter: 100 * time.Millisecond}
+	}
+	e.pending.Add(int64(n))
+	return nil
+}
+
+// release counts commands out when their caller has its answers. Commands
+// whose caller left early stay pending until they are done.
+func (e *Executor) release(n int, tasks []task) {
+	later := 0
+	for i := range tasks {
+		if tasks[i].leave() {
+			later++
+		}
+	}
+	e.settle(n - later)
+}
+
+// settle counts n commands out and tells a drain when none are left.
+func (e *Executor) settle(n int) {
+	if n == 0 || e.pending.Add(int64(-n)) > 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining && e.pending.Load() == 0 {
+		select {
+		case <-e.idle:
+		default:
+			close(e.idle)
+		}
+	}
+}
+
+// Drain refuses new commands and returns when every accepted one is answered,
+// or when ctx ends. It may be called more than once.
+func (e *Executor) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	e.draining = true
+	if e.pending.Load() == 0 {
+		select {
+		case <-e.idle:
+		default:
+			close(e.idle)
+		}
+	}
+	e.mu.Unlock()
+	select {
+	case <-e.idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("drain: %d commands are not answered yet: %w", e.pending.Load(), ctx.Err())
+	}
+}
+
+// skip turns a Reserve that was certainly not taken into a "no benefit"
+// answer where the budget's policy says so.
+func (e *Executor) skip(c *ledger.Command, r ledger.Reply) ledger.Reply {
+	if c.Op != ledger.OpReserve || r.Err == nil {
+		return r
+	}
+	rej, ok := r.Err.(*ledger.Rejection) //nolint:errorlint // replies hold rejections as they are
+	if !ok || (rej.Code != ledger.Unavailable && rej.Code != ledger.Overloaded) {
+		return r
+	}
+	if b := e.router.cached(c.Budget); b == nil || b.Policy.OnUnavailable != ledger.SkipBenefit {
+		return r
+	}
+	e.count.skipped.Add(1)
+	return ledger.Reply{Result: ledger.Result{Key: c.Key, Attempt: c.Attempt, Budget: c.Budget, Skipped: true}}
+}

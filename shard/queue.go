@@ -1,0 +1,250 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/ledger/store"
+)
+
+// maxHops is how often a command may change queue before it is given back to
+// its caller as not done.
+const maxHops = 4
+
+// group is the commands of one call.
+type group struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func (g *group) finish() {
+	if g.left.Add(-1) == 0 {
+		close(g.done)
+	}
+}
+
+// States of a task. A task is queued until a batch takes it or its caller
+// leaves; from then on exactly one of them decides its end.
+const (
+	taskQueued int32 = iota
+	taskTaken        // in a batch: may take effect
+	taskLeft         // its caller left while it was queued: will not run
+	taskOrphan       // its caller left while it was taken
+	taskDone
+)
+
+// task is one command on its way.
+type task struct {
+	cmd    ledger.Command
+	at     ledger.BucketID
+	routed bool
+	hops   int
+	group  *group
+	state  atomic.Int32
+	reply  ledger.Reply
+}
+
+// finish sets the answer. It reports whether the caller had left, so that
+// nobody else will count the command out.
+func (t *task) finish(r ledger.Reply) (orphan bool) {
+	t.reply = r
+	orphan = t.state.Swap(taskDone) == taskOrphan
+	t.group.finish()
+	return orphan
+}
+
+// take reads the answer, or says what is known without one.
+func (t *task) take(ctx context.Context) ledger.Reply {
+	if t.state.CompareAndSwap(taskQueued, taskLeft) {
+		return ledger.Reply{Err: &ledger.Rejection{Code: ledger.Unavailable, Message: "the call ended before the command started", Cause: context.Cause(ctx)}}
+	}
+	if t.state.Load() == taskDone {
+		return t.reply
+	}
+	return ledger.Reply{Err: &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the call ended while the command was being committed", Cause: context.Cause(ctx)}}
+}
+
+// leave is the caller's last touch. It reports whether a batch still works on
+// the task, which then counts it out.
+func (t *task) leave() bool { return t.state.CompareAndSwap(taskTaken, taskOrphan) }
+
+// queue holds the commands that wait for one bucket and runs one batch of
+// them at a time.
+type queue struct {
+	e  *Executor
+	id ledger.BucketID
+	at *ledger.BucketID // nil for commands without a bucket
+
+	mu    sync.Mutex
+	tasks []*task
+	// retired: no longer in the executor's map; take another one.
+	retired bool
+	running bool
+}
+
+// enqueue adds a task to its bucket's queue. A task that changes queue is
+// taken already and is let in over the limit.
+func (e *Executor) enqueue(t *task, rerouted bool) {
+	for {
+		q := e.queue(t)
+		q.mu.Lock()
+		if q.retired {
+			q.mu.Unlock()
+			continue
+		}
+		if !rerouted && len(q.tasks) >= e.cfg.QueueLimit {
+			n := len(q.tasks)
+			q.mu.Unlock()
+			e.count.overloaded.Add(1)
+			t.finish(ledger.Reply{Err: &ledger.Rejection{Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1),
+				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for bucket " + q.id.String(), RetryAfter: 50 * time.Millisecond}})
+			return
+		}
+		q.tasks = append(q.tasks, t)
+		if !q.running {
+			q.running = true
+			go q.run()
+		}
+		q.mu.Unlock()
+		return
+	}
+}
+
+// queue finds or makes the queue of a task's bucket.
+func (e *Executor) queue(t *task) *queue {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[t.at]
+	if q == nil {
+		q = &queue{e: e, id: t.at}
+		if t.routed {
+			q.at = &q.id
+		}
+		e.queues[t.at] = q
+	}
+	return q
+}
+
+// run commits batch after batch until nothing is left, then retires the
+// queue.
+func (q *queue) run() {
+	for {
+		batch := q.next()
+		if batch == nil {
+			return
+		}
+		q.commit(batch)
+	}
+}
+
+// next takes what has gathered, up to the limit. Commands whose caller left
+// are dropped.
+func (q *queue) next() []*task {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	batch := make([]*task, 0, min(len(q.tasks), q.e.cfg.BatchLimit))
+	n := 0
+	for _, t := range q.tasks {
+		if len(batch) == q.e.cfg.BatchLimit {
+			break
+		}
+		n++
+		if t.hops > 0 || t.state.CompareAndSwap(taskQueued, taskTaken) {
+			batch = append(batch, t)
+		}
+	}
+	q.tasks = q.tasks[n:]
+	if len(batch) > 0 {
+		return batch
+	}
+	q.running, q.retired = false, true
+	q.e.mu.Lock()
+	delete(q.e.queues, q.id)
+	q.e.mu.Unlock()
+	return nil
+}
+
+// commit runs one batch and answers its commands.
+func (q *queue) commit(batch []*task) {
+	out, err := q.apply(batch)
+	if err != nil {
+		if len(batch) > 1 && splits(err) {
+			q.e.count.splits.Add(1)
+			q.commit(batch[:len(batch)/2])
+			q.commit(batch[len(batch)/2:])
+			return
+		}
+		for _, t := range batch {
+			q.e.answer(t, ledger.Reply{Err: err})
+		}
+		return
+	}
+	for i, t := range batch {
+		if to := out[i].Reroute; to != nil {
+			q.reroute(t, *to)
+			continue
+		}
+		if out[i].Err == nil && t.cmd.Op.OnBudget() {
+			q.e.router.forget(t.cmd.Budget)
+		}
+		q.e.answer(t, out[i].Reply)
+	}
+}
+
+// apply runs the store's transaction. The batch serves many callers, so its
+// context is its own. A panic outside of a command's decision may have
+// happened anywhere: what became of the batch is unknown.
+func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), q.e.cfg.CommitTimeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the batch failed inside the ledger",
+				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	cmds := make([]ledger.Command, len(batch))
+	for i, t := range batch {
+		cmds[i] = t.cmd
+	}
+	q.e.count.batch(len(batch))
+	return q.e.store.Apply(ctx, q.at, cmds)
+}
+
+// splits says whether a smaller batch may fare better: it was too large, or
+// one command among many has met a fault that is its own.
+func splits(err error) bool {
+	var r *ledger.Rejection
+	if !errors.As(err, &r) {
+		return false
+	}
+	return r.Code == ledger.Internal || r.Code == ledger.Corrupt || errors.Is(err, kv.ErrTxTooLarge)
+}
+
+// reroute moves a command to the queue of the bucket that the store named.
+func (q *queue) reroute(t *task, to ledger.BucketID) {
+	t.hops++
+	q.e.count.reroutes.Add(1)
+	q.e.router.forget(to.Budget)
+	if t.hops > maxHops {
+		q.e.answer(t, ledger.Reply{Err: &ledger.Rejection{Code: ledger.Unavailable,
+			Message: "the command's bucket kept changing", RetryAfter: 50 * time.Millisecond}})
+		return
+	}
+	t.at, t.routed = to, true
+	q.e.enqueue(t, true)
+}
+
+// answer ends a task, and counts it out when its caller has left.
+func (e *Executor) answer(t *task, r ledger.Reply) {
+	if t.finish(r) {
+		e.settle(1)
+	}
+}

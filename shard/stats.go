@@ -1,0 +1,58 @@
+package shard
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// sizeClasses counts batches by size: class i holds sizes up to 2^i.
+const sizeClasses = 11
+
+// Stats are counters since the start and gauges of now.
+type Stats struct {
+	// Pending is the number of commands accepted and not yet answered.
+	Pending int64
+	// Queues is the number of buckets with work.
+	Queues int
+	// Commands and Batches count what was sent to the store; Splits the
+	// batches that were halved, Reroutes the commands that changed queue.
+	Commands, Batches, Splits, Reroutes uint64
+	// Overloaded counts refused commands, Skipped the Reserves answered with
+	// "no benefit".
+	Overloaded, Skipped uint64
+	// BatchSizes counts batches by size: index i those of up to 2^i commands
+	// (and more than 2^(i-1)).
+	BatchSizes [sizeClasses]uint64
+}
+
+type counters struct {
+	commands, batches, splits, reroutes, overloaded, skipped atomic.Uint64
+
+	sizes [sizeClasses]atomic.Uint64
+}
+
+func (c *counters) batch(n int) {
+	c.batches.Add(1)
+	c.commands.Add(uint64(n))
+	c.sizes[min(bits.Len(uint(n-1)), sizeClasses-1)].Add(1)
+}
+
+// Stats reads the counters.
+func (e *Executor) Stats() Stats {
+	s := Stats{
+		Pending:    e.pending.Load(),
+		Commands:   e.count.commands.Load(),
+		Batches:    e.count.batches.Load(),
+		Splits:     e.count.splits.Load(),
+		Reroutes:   e.count.reroutes.Load(),
+		Overloaded: e.count.overloaded.Load(),
+		Skipped:    e.count.skipped.Load(),
+	}
+	for i := range s.BatchSizes {
+		s.BatchSizes[i] = e.count.sizes[i].Load()
+	}
+	e.mu.Lock()
+	s.Queues = len(e.queues)
+	e.mu.Unlock()
+	return s
+}
