@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"hash/fnv"
+	"math"
+	"math/bits"
 	"time"
 )
 
@@ -67,11 +69,14 @@ type OverCommit struct {
 	Amount  int64
 }
 
-// limit is the largest legal excess over reserved.
-func (o OverCommit) limit(reserved int64) int64 {
-	pct := int64(o.Percent)
-	byPct := reserved/100*pct + reserved%100*pct/100
-	return max(byPct, o.Amount)
+// Limit is the largest legal excess over reserved.
+func (o OverCommit) Limit(reserved int64) int64 {
+	hi, lo := bits.Mul64(uint64(reserved), uint64(o.Percent))
+	if hi >= 100 {
+		return math.MaxInt64
+	}
+	byPct, _ := bits.Div64(hi, lo, 100)
+	return max(int64(min(byPct, math.MaxInt64)), o.Amount)
 }
 
 // DefaultMaxLifetime bounds a reservation's life where the budget's definition

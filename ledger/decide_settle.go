@@ -24,7 +24,7 @@ func commit(v *View, c *Command, a *Attempt) Decision {
 	if over > 0 {
 		// Taking more than is held ends the hold, so this happens once and
 		// the limit bounds the sum of all commits.
-		if limit := v.Budget.Policy.OverCommit.limit(n.Leg.Amount); over > limit {
+		if limit := v.Budget.Policy.OverCommit.Limit(n.Leg.Amount); over > limit {
 			return reject(&Rejection{Code: OverCommitRefused, Field: "amount_minor", Value: itoa(amount), Limit: itoa(n.Leg.Held + limit),
 				State: a.State.String(), Attempt: a.Number, Message: "is above what is reserved"})
 		}

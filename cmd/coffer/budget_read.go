@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+// paged are the flags of lists.
+type paged struct {
+	Limit uint32 `help:"Rows to show, at most 1000." default:"100"`
+	Page  string `help:"Token of the page to show, from the end of the page before." placeholder:"TOKEN"`
+}
+
+// more tells how to see the next page.
+func (c *cli) more(token string) {
+	if token != "" {
+		c.printf("\nmore with --page %s\n", token)
+	}
+}
+
+type budgetList struct {
+	paged `embed:""`
+}
+
+// Help is the long help.
+func (budgetList) Help() string { return "Example:\n  coffer budget list --json" }
+
+// Run lists budgets.
+func (b *budgetList) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.ListBudgets(ctx, &cofferv1.ListBudgetsRequest{PageSize: b.Limit, PageToken: b.Page})
+	if err != nil {
+		return s.explain(err)
+	}
+	if c.JSON {
+		return c.printMessage(res)
+	}
+	if len(res.Budgets) == 0 {
+		c.printf("tenant %s has no budgets; make one with: coffer budget create NAME --currency BRL\n", c.Tenant)
+		return nil
+	}
+	c.budgetTable(res.Budgets)
+	c.more(res.NextPageToken)
+	return nil
+}
+
+type budgetGet struct {
+	Budget string `arg:"" help:"Budget."`
+}
+
+// Help is the long help.
+func (budgetGet) Help() string { return "Example:\n  coffer budget get SPRING" }
+
+// Run shows one budget.
+func (b *budgetGet) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.GetBudget(ctx, b.Budget)
+	if err != nil {
+		return s.explain(err)
+	}
+	if c.JSON {
+		return c.printMessage(res)
+	}
+	c.budgetTable([]*cofferv1.Budget{res.Budget})
+	p := res.Budget.GetPolicy()
+	c.printf("\nlate commit %s, exhaustion %s, on unavailable %s, longest hold %s\n\n",
+		shortEnum(p.GetLateCommit(), "LATE_COMMIT_"), shortEnum(p.GetExhaustion(), "EXHAUSTION_"),
+		shortEnum(p.GetOnUnavailable(), "ON_UNAVAILABLE_"), p.GetMaxLifetime().AsDuration())
+	cur := res.Budget.GetCurrency()
+	t := c.table(table.Row{"bucket", "funded", "available", "reserved", "committed", "reversed", "entries"},
+		"bucket", "funded", "available", "reserved", "committed", "reversed", "entries")
+	for _, k := range res.Buckets {
+		m := k.GetBalances()
+		t.row(bucketName(k.GetBucket(), k.GetUnallocated()), formatMajor(m.GetFundedMinor(), cur), formatMajor(m.GetAvailableMinor(), cur),
+			formatMajor(m.GetReservedMinor(), cur), formatMajor(m.GetCommittedMinor(), cur), formatMajor(m.GetReversedMinor(), cur), k.GetLastSeq())
+	}
+	t.print()
+	return nil
+}
+
+func bucketName(n uint32, unallocated bool) string {
+	if unallocated {
+		return "unallocated"
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// Every command that does something says in its help how it is used.
+func TestHelpHasExamples(t *testing.T) {
+	var a app
+	parser, err := kong.New(&a, kong.Writers(io.Discard, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves := parser.Model.Leaves(true)
+	if len(leaves) < 25 {
+		t.Fatalf("only %d commands", len(leaves))
+	}
+	for _, n := range leaves {
+		path := strings.TrimSpace(strings.Split(n.Path(), "<")[0])
+		want := "coffer " + path
+		code, out, _ := coffer(t, append(strings.Fields(path), "--help")...)
+		if code != exitOK || !strings.Contains(out, "Example") || !strings.Contains(out, want) {
+			t.Errorf("%s --help: exit code %d, no example with %q:\n%s", n.Path(), code, want, out)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, tc := range []struct{ args, words string }{
+		{"nonsense", `unexpected argument nonsense`},
+		{"budget", `expected one of "create"`},
+		{"budget get", `expected "<budget>"`},
+		{"budget create X", "missing flags: --currency"},
+		{"budget create X --currency BRL --late-commit maybe", `--late-commit must be one of`},
+		{"budget fund X", "no amount; give --amount 12.34 or --minor 1234"},
+		{"budget fund X --amount 1 --minor 2", "can't be used together"},
+		{"budget fund X --minor=-5", "--minor is -5 (allowed: 1 to"},
+		{"budget fund X --minor 99999999999999999999", "--minor"},
+		{"budget fund X --amount 1.234 --currency BRL", `--amount "1.234" has 3 decimals (allowed: BRL with up to 2 decimals`},
+		{"budget fund X --amount 0.00 --currency BRL", `--amount "0.00" is not positive`},
+		{"order reserve o b --budget X --amount 1e3 --currency BRL", `--amount "1e3" is not an amount`},
+		{"order reserve o b --amount 1", "missing flags: --budget"},
+		{"order commit o b --partial", "no amount"},
+		{"order resolve o b --op expire", "--op must be one of"},
+		{"order extend o b", "missing flags: --ttl"},
+		{"ledger replay X --cutoff yesterday", `--cutoff "yesterday" is not a time (allowed: RFC 3339`},
+		{"import f --budget X --batch 1001", "--batch is 1001 (allowed: 1 to 1000)"},
+		{"import f --budget X --concurrency 0", "--concurrency is 0 (allowed: 1 to 64)"},
+		{"demo --orders 5", "--orders is 5 (allowed: 200 to 1000000)"},
+		{"demo --orders 200 --callers 0", "--callers is 0 (allowed: 1 to 1024)"},
+		{"audit --store redis:x", `store "redis:x" has an unknown engine "redis" (allowed: embedded:DIR, DIR or fdb:FILE)`},
+		{"audit --store embedded:", `store "embedded:" names no place`},
+		{"audit --server localhost:7420", `--server is "localhost:7420" (allowed: a URL such as http://127.0.0.1:7420)`},
+		{"budget list --timeout 0s", "--timeout is 0s (allowed: more than 0)"},
+		{"dev --listen 0.0.0.0:7420 --temp", `listen is "0.0.0.0:7420" (allowed: a loopback address`},
+	} {
+		fails(t, exitUsage, tc.words, strings.Fields(tc.args)...)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	contains(t, must(t, "version"), "coffer ", "go1.")
+	if v := decode[map[string]string](t, must(t, "version", "--json")); v["version"] == "" || v["go"] == "" {
+		t.Errorf("version --json: %v", v)
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	code, _, errs := cofferEnv(t, []string{"COFFER_SERVER=http://127.0.0.1:1"}, "budget", "list", "--timeout", "200ms")
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	contains(t, errs, "no server answers at http://127.0.0.1:1", `start one with "coffer dev"`, "--server")
+}
+
+// The life of a benefit, through the command line.
+func TestOrderLife(t *testing.T) {
+	s := serve(t, t.TempDir())
+	contains(t, s.cli(t, "budget", "create", "SPRING", "--currency", "BRL", "--buckets", "4", "--late-commit", "reclaim"), "budget SPRING created")
+	contains(t, s.cli(t, "budget", "create", "SPRING", "--currency", "BRL", "--buckets", "4", "--late-commit", "reclaim"), "done before")
+	contains(t, s.cli(t, "budget", "fund", "SPRING", "--amount", "1000.00", "--key", "k1"), "funded with 1,000.00 BRL")
+	contains(t, s.cli(t, "budget", "fund", "SPRING", "--amount", "1000.00", "--key", "k1"), "done before", "1,000.00")
+	contains(t, s.cli(t, "budget", "defund", "SPRING", "--minor", "10000"), "defunded by 100.00 BRL", "900.00")
+	contains(t, s.cli(t, "order", "reserve", "o-1", "coupon:SPRING", "--budget", "SPRING", "--amount", "12.50"), "RESERVED", "12.50")
+	contains(t, s.cli(t, "order", "reserve", "o-1", "coupon:SPRING", "--budget", "SPRING", "--amount", "12.50"), "done before")
+	contains(t, s.cli(t, "order", "extend", "o-1", "coupon:SPRING", "--ttl", "1h"), "RESERVED")
+	contains(t, s.cli(t, "order", "commit", "o-1", "coupon:SPRING", "--amount", "4.00", "--partial", "--payment", "p1"), "4.00", "8.50")
+	contains(t, s.cli(t, "order", "commit", "o-1", "coupon:SPRING", "--payment", "p2"), "COMMITTED", "12.50")
+	contains(t, s.cli(t, "order", "reverse", "o-1", "coupon:SPRING", "--refund", "r1", "--amount", "5.00"), "PARTLY_REVERSED", "5.00")
+	contains(t, s.cli(t, "order", "reinstate", "o-1", "coupon:SPRING", "--refund", "r1"), "COMMITTED")
+	contains(t, s.cli(t, "order", "resolve", "o-1", "coupon:SPRING", "--op", "reserve"), "applied: the reserve took effect")
+	contains(t, s.cli(t, "order", "resolve", "o-2", "coupon:SPRING", "--op", "reserve", "--budget", "SPRING"), "void: the reserve did not happen and never will")
+	contains(t, s.cli(t, "order", "get", "o-1", "coupon:SPRING"), "COMMITTED", "SPRING")
+	contains(t, s.cli(t, "order", "explain", "o-1"), "order o-1", "COMMITTED", "12.50")
+	contains(t, s.cli(t, "order", "reserve", "o-3", "b", "--budget", "SPRING", "--minor", "100"), "1.00")
+	contains(t, s.cli(t, "order", "release", "o-3", "b"), "RELEASED")
+	contains(t, s.cli(t, "order", "reclaim", "o-3", "b"), "COMMITTED")
+	contains(t, s.cli(t, "ledger", "entries", "SPRING"), "RESERVE", "COMMIT", "REINSTATE", "k1")
+	contains(t, s.cli(t, "ledger", "replay", "SPRING"), "replay: ok", "900.00", "13.50")
+	contains(t, s.cli(t, "ledger", "verify", "SPRING"), "chain: ok")
+	contains(t, s.cli(t, "ledger", "cases"), "no cases")
+	contains(t, s.cli(t, "budget", "freeze", "SPRING"), "FROZEN")
+	fails(t, exitFailed, "BUDGET_FROZEN", "order", "reserve", "o-4", "b", "--budget", "SPRING", "--minor", "100", "--server", s.url)
+	contains(t, s.cli(t, "budget", "unfreeze", "SPRING"), "OPEN")
+	contains(t, s.cli(t, "budget", "get", "SPRING"), "late commit RECLAIM, exhaustion EXACT", "bucket", "900.00")
+	contains(t, s.cli(t, "budget", "close", "SPRING"), "CLOSED")
+	fails(t, exitFailed, "RESERVATION_NOT_FOUND", "order", "get", "o-9", "b", "--server", s.url)
+	// Another tenant's budget is an unknown one.
+	_, _, own := coffer(t, "budget", "get", "NOPE", "--server", s.url)
+	_, _, other := coffer(t, "budget", "get", "SPRING", "--server", s.url, "--tenant", "other")
+	if strings.ReplaceAll(own, "NOPE", "SPRING") != other {
+		t.Errorf("another tenant's budget is answered otherwise than an unknown one:\n%s%s", own, other)
+	}
+	checkAudit(t, s.cli(t, "audit"))
+}
+
+// checkAudit sees that an audit looked at something and ends as it must.
+func checkAudit(t *testing.T, out string) {
+	t.Helper()
+	if !strings.HasSuffix(out, "\naudit: ok\n") || strings.Count(out, "\n") < 8 {
+		t.Errorf("audit does not end with ok, or checked nothing:\n%s", out)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "B", "--currency", "JPY", "--json")
+	s.cli(t, "budget", "fund", "B", "--amount", "5000", "--json")
+	type outcome struct {
+		State       string `json:"state"`
+		AmountMinor string `json:"amountMinor"`
+		Replayed    bool   `json:"replayed"`
+	}
+	o := decode[outcome](t, s.cli(t, "order", "reserve", "o", "b", "--budget", "B", "--amount", "700", "--json"))
+	if o != (outcome{"RESERVATION_STATE_RESERVED", "700", false}) {
+		t.Errorf("reserve --json: %+v", o)
+	}
+	if o = decode[outcome](t, s.cli(t, "order", "reserve", "o", "b", "--budget", "B", "--amount", "700", "--json")); !o.Replayed {
+		t.Errorf("reserve --json again: %+v", o)
+	}
+	for _, args := range []string{"budget list", "budget get B", "order get o b", "order explain o", "ledger entries B", "ledger replay B", "ledger verify B", "ledger cases", "expiry rebuild"} {
+		decode[map[string]any](t, s.cli(t, append(strings.Fields(args), "--json")...))
+	}
+	if a := decode[map[string]any](t, s.cli(t, "audit", "--json")); a["audit"] != "ok" {
+		t.Errorf("audit --json: %v", a)
+	}
+}

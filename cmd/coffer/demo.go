@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/node"
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/rpc"
+)
+
+type demoCmd struct {
+	Orders  int    `help:"Orders to send, 200 to 1000000." default:"6000"`
+	Seed    uint64 `help:"Seed of the traffic: the same seed makes the same orders." default:"1"`
+	Callers int    `help:"Orders in work at once, 1 to 1024." default:"64"`
+}
+
+// Help is the long help.
+func (demoCmd) Help() string {
+	return `Starts a node in this process, on a temporary store on this machine's disk, and
+sends it the traffic of a promotion: two hot budgets, one that runs dry,
+duplicates, lost answers, cancellations, expiries, late commits and refunds. It
+adds up for itself what must come out, compares, audits the store, and ends with
+"audit: ok". Exit code 1 when anything differs.
+
+Examples:
+  coffer demo
+  coffer demo --orders 20000 --seed 7 --json`
+}
+
+// demo is one run.
+type demo struct {
+	cmd    *demoCmd
+	c      *cli
+	url    string
+	client *rpc.Client // sends again until it has an answer
+	once   *rpc.Client // sends once: its caller resolves what is unknown
+	wire   *lossy
+	tally  *tally
+}
+
+// Run runs the demo.
+func (d *demoCmd) Run(c *cli) error {
+	if d.Orders < 200 || d.Orders > 1_000_000 {
+		return usagef("--orders is %d (allowed: 200 to 1000000)", d.Orders)
+	}
+	if d.Callers < 1 || d.Callers > 1024 {
+		return usagef("--callers is %d (allowed: 1 to 1024)", d.Callers)
+	}
+	dir, err := os.MkdirTemp("", "coffer-demo-")
+	if err != nil {
+		return fmt.Errorf("make temporary store: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	url, stopped, err := c.demoNode(ctx, dir)
+	if err != nil {
+		return err
+	}
+	r := d.newRun(c, url)
+	report, err := r.play(ctx)
+	r.client.Close()
+	r.once.Close()
+	cancel()
+	if serr := <-stopped; err == nil && serr != nil {
+		err = serr
+	}
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	return r.print(report)
+}
+
+func (d *demoCmd) newRun(c *cli, url string) *demo {
+	wire := &lossy{next: &http.Transport{MaxIdleConnsPerHost: d.Callers * 2, MaxConnsPerHost: d.Callers * 2}}
+	with := func(opts ...rpc.Option) *rpc.Client {
+		return rpc.NewClient(url, append(opts, rpc.WithTenant("demo"), rpc.WithHTTPClient(&http.Client{Transport: wire}))...)
+	}
+	return &demo{cmd: d, c: c, url: url, client: with(), once: with(rpc.WithMaxAttempts(1)), wire: wire, tally: newTally()}
+}
+
+// demoNode starts a node on a free loopback port. What comes out of the
+// channel is how it ended.
+func (c *cli) demoNode(ctx context.Context, dir string) (url string, stopped <-chan error, err error) {
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", "embedded:"+dir, "demo"
+	cfg.Expiry.Interval = 100 * time.Millisecond
+	loc := location{"embedded", dir}
+	ready := make(chan string, 1)
+	n, err := node.New(cfg, node.Deps{
+		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
+		StoreKind: loc.kind, Version: buildVersion(), Collector: collectEngine,
+		Log:     zerolog.New(c.stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger(),
+		OnReady: func(url string) { ready <- url },
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	select {
+	case url := <-ready:
+		return url, done, nil
+	case err := <-done:
+		return "", nil, fmt.Errorf("demo: start node: %w", err)
+	}
+}
+
+// demoReport is what a run found.
+type demoReport struct {
+	Orders   int            `json:"orders"`
+	Seed     uint64         `json:"seed"`
+	Seconds  float64        `json:"seconds"`
+	Calls    int64          `json:"calls"`
+	PerSec   float64        `json:"calls_per_second"`
+	Happened map[string]int `json:"happened"`
+	Budgets  []demoBudget   `json:"budgets"`
+	Checks   []demoCheck    `json:"checks"`
+	Audit    string         `json:"audit"`
+	OK       bool           `json:"ok"`
+	Faults   []string       `json:"faults,omitempty"`
+	Entries  uint64         `json:"entries"`
+	Events   uint64         `json:"events"`
+	audit    *cofferv1.AuditReport
+	server   []*cofferv1.Budget
+}
+
+type demoBudget struct {
+	Budget    string `json:"budget"`
+	Currency  string `json:"currency"`
+	Funded    int64  `json:"funded_minor"`
+	Available int64  `json:"available_minor"`
+	Reserved  int64  `json:"reserved_minor"`
+	Committed int64  `json:"committed_minor"`
+	Reversed  int64  `json:"reversed_minor"`
+}
+
+type demoCheck struct {
+	What string `json:"what"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
+}
+
+// play sends the traffic and collects what came of it.
+func (d *demo) play(ctx context.Context) (*demoReport, error) {
+	d.say("node serves on %s; %d orders, seed %d\n", d.url, d.cmd.Orders, d.cmd.Seed)
+	if err := d.setUp(ctx); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	plan := d.plan()
+	if err := d.orders(ctx, "orders", plan, func(o *order) error { return o.scene.run(d, ctx, o) }); err != nil {
+		return nil, err
+	}
+	var due []*order
+	for _, o := range plan {
+		if o.scene.after != nil {
+			due = append(due, o)
+		}
+	}
+	took := time.Since(start)
+	d.say("waiting for the expiry scanner to return %d holds\n", len(due))
+	if err := d.expired(ctx, due); err != nil {
+		return nil, err
+	}
+	start = time.Now()
+	if err := d.orders(ctx, "late commits", due, func(o *order) error { return o.scene.after(d, ctx, o) }); err != nil {
+		return nil, err
+	}
+	took += time.Since(start)
+	d.say("auditing\n")
+	return d.collect(ctx, took)
+}
+
+// orders works through a list of orders, several at once. What goes wrong with
+// an order is a fault of the run and not the end of it, unless the context
+// ends.
+func (d *demo) orders(ctx context.Context, what string, list []*order, work func(*order) error) error {
+	bar := d.c.countBar(len(list), what)
+	var g errgroup.Group
+	g.SetLimit(d.cmd.Callers)
+	for _, o := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if err := work(o); err != nil {
+				d.tally.fault(fmt.Sprintf("%s %s (%s): %v", o.id, o.benefit, o.scene.name, err))
+			}
+			_ = bar.Add(1)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	_ = bar.Finish()
+	return ctx.Err()
+}
+
+// say tells how far the run is, unless the output is for programs.
+func (d *demo) say(format string, args ...any) {
+	if !d.c.JSON {
+		d.c.notef(format, args...)
+	}
+}
+
+// lossy is a transport that loses what it is told to lose, once.
+type lossy struct {
+	next  http.RoundTripper
+	calls atomic.Int64
+}
+
+// loss is what becomes of the first attempt of a call.
+type loss struct {
+	request bool // lost on the way there, else on the way back
+	done    atomic.Bool
+}
+
+type lossKey struct{}
+
+// losing makes the first attempt of a call under ctx lose its request or its
+// answer.
+func losing(ctx context.Context, request bool) context.Context {
+	return context.WithValue(ctx, lossKey{}, &loss{request: request})
+}
+
+var errLost = errors.New("connection lost (the demo cut it)")
+
+// RoundTrip sends the request, or loses it.
+func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
+	lost, _ := r.Context().Value(lossKey{}).(*loss)
+	lose := lost != nil && lost.done.CompareAndSwap(false, true)
+	if lose && lost.request {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, errLost
+	}
+	l.calls.Add(1)
+	res, err := l.next.RoundTrip(r)
+	if err == nil && lose {
+		_ = res.Body.Close()
+		return nil, errLost
+	}
+	return res, err
+}
+
+// CloseIdleConnections closes what the transport keeps open.
+func (l *lossy) CloseIdleConnections() {
+	if t, ok := l.next.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,21 @@
+package main
+
+import "testing"
+
+// The demo ends well, and says the same for the same seed.
+func TestDemo(t *testing.T) {
+	a := decode[demoReport](t, must(t, "demo", "--orders", "300", "--seed", "3", "--json"))
+	if a.Audit != "ok" || !a.OK || a.Orders != 300 || a.Entries == 0 || a.Entries != a.Events || len(a.Faults) > 0 {
+		t.Errorf("demo: %+v", a)
+	}
+	for _, l := range demoLines {
+		if a.Happened[l.key] == 0 {
+			t.Errorf("nothing happened of: %s", l.text)
+		}
+	}
+	out := must(t, "demo", "--orders", "300", "--seed", "3")
+	checkAudit(t, out)
+	for _, b := range a.Budgets {
+		contains(t, out, formatMajor(b.Committed, b.Currency), formatMajor(b.Available, b.Currency))
+	}
+}

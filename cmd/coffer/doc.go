@@ -1,0 +1,16 @@
+// Command coffer is the server, the operator's tool, the importer and the
+// demo of Coffer, a ledger for promotion budgets.
+//
+//	main ─▶ run(ctx, args, stdout, stderr, env) int
+//	          ├ serve, dev         a node in this process
+//	          ├ demo               a node in this process and traffic against it
+//	          ├ budget, order, ledger, expiry, audit, import
+//	          │                    calls to a server, over rpc.Client
+//	          └ audit --store, expiry rebuild --store
+//	                               a store that no server has open
+//
+// Results go to stdout, everything else to stderr. Exit codes: 0 it worked,
+// 1 it was refused or failed, 2 the command line is wrong.
+//
+// This is the one package that links storage engines.
+package main

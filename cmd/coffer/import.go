@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/coffer-ledger/coffer/rpc"
+)
+
+// rejectsShown bounds the rejected rows printed on the screen and in JSON; all
+// of them go to --rejects.
+const rejectsShown = 20
+
+type importCmd struct {
+	File         string        `arg:"" help:"CSV file, or - for standard input."`
+	Budget       string        `help:"Budget that pays." required:"" placeholder:"BUDGET"`
+	Commit       bool          `help:"Commit every row once it is reserved."`
+	TTL          time.Duration `help:"How long the holds last." default:"15m" name:"ttl"`
+	Batch        int           `help:"Rows in one call, 1 to 1000." default:"200"`
+	Concurrency  int           `help:"Calls in flight at once, 1 to 64." default:"4"`
+	Rejects      string        `help:"Write all rejected rows to this CSV file." placeholder:"FILE"`
+	AllowRejects bool          `help:"Exit with 0 although rows were rejected."`
+}
+
+// Help is the long help.
+func (importCmd) Help() string {
+	return `The file has a header that names the columns order_id, benefit_key,
+amount_minor and currency, in any order; other columns are ignored. Each row is
+one benefit of one order.
+
+The import can be stopped and run again: rows that were taken before are
+replayed and change nothing. A rejected row does not stop the others. A key
+that stands in the file twice is a replay the second time, or a conflict when
+its values differ.
+
+Exit code 1 when a row was rejected, so that no fault goes unseen in a script;
+0 with --allow-rejects.
+
+Examples:
+  coffer import vouchers.csv --budget SPRING --commit
+  coffer import vouchers.csv --budget SPRING --rejects rejected.csv --allow-rejects`
+}
+
+// summary is what an import did.
+type summary struct {
+	Rows      int              `json:"rows"`
+	Reserved  int              `json:"reserved"`
+	Committed int              `json:"committed"`
+	Replayed  int              `json:"replayed"`
+	Skipped   int              `json:"skipped"`
+	Rejected  int              `json:"rejected"`
+	Totals    map[string]int64 `json:"totals_minor"`
+	Rejects   []reject         `json:"rejects,omitempty"`
+	Truncated bool             `json:"rejects_truncated,omitempty"`
+	Seconds   float64          `json:"seconds"`
+}
+
+// Run imports the file.
+func (m *importCmd) Run(c *cli) error {
+	if m.Batch < 1 || m.Batch > rpc.MaxBatch {
+		return usagef("--batch is %d (allowed: 1 to %d)", m.Batch, rpc.MaxBatch)
+	}
+	if m.Concurrency < 1 || m.Concurrency > 64 {
+		return usagef("--concurrency is %d (allowed: 1 to 64)", m.Concurrency)
+	}
+	in, size, err := openInput(m.File)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // read only
+	bar := c.bar(size, "import")
+	src, err := openRows(io.TeeReader(in, bar))
+	if err != nil {
+		return fmt.Errorf("import %s: %w", m.File, err)
+	}
+	rejects, err := newRejectLog(m.Rejects)
+	if err != nil {
+		return err
+	}
+	s, err := c.dial()
+	if err != nil {
+		return errors.Join(err, rejects.close())
+	}
+	defer s.Close()
+	imp := newImporter(m, c, s, rejects)
+	err = imp.checkBudget(c.ctx)
+	if err == nil {
+		err = imp.run(c.ctx, src)
+	}
+	_ = bar.Finish()
+	if cerr := rejects.close(); err == nil {
+		err = cerr
+	}
+	if err != nil && imp.sum.Rows == 0 {
+		return fmt.Errorf("import %s: %w; nothing was sent", m.File, err)
+	}
+	return m.report(c, imp, rejects, err)
+}
+
+// openInput opens the file and tells its size, -1 where it has none.
+func openInput(path string) (io.ReadCloser, int64, error) {
+	if path == "-" {
+		return io.NopCloser(os.Stdin), -1, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("import: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil || st.IsDir() {
+		_ = f.Close()
+		if err == nil {
+			err = errors.New("is a directory; name a CSV file")
+		}
+		return nil, 0, fmt.Errorf("import %s: %w", path, err)
+	}
+	if !st.Mode().IsRegular() {
+		return f, -1, nil
+	}
+	return f, st.Size(), nil
+}
+
+// report prints what was done. cause is why it stopped early, if it did.
+func (m *importCmd) report(c *cli, imp *importer, rejects *rejectLog, cause error) error {
+	sum := imp.sum
+	sum.Seconds = time.Since(imp.start).Seconds()
+	sort.Slice(rejects.shown, func(i, j int) bool { return rejects.shown[i].Line < rejects.shown[j].Line })
+	sum.Rejects, sum.Truncated = rejects.shown, rejects.n > len(rejects.shown)
+	if c.JSON {
+		if err := c.printJSON(sum); err != nil {
+			return err
+		}
+	} else {
+		m.print(c, &sum)
+	}
+	switch {
+	case cause != nil:
+		return fmt.Errorf("import stopped early: %w; run the same command again to go on, what was taken is replayed", cause)
+	case sum.Rejected > 0 && !m.AllowRejects:
+		return errFailed
+	}
+	return nil
+}
+
+// print writes the tables.
+func (m *importCmd) print(c *cli, sum *summary) {
+	if len(sum.Rejects) > 0 {
+		t := c.table([]any{"line", "field", "code", "reason"}, "line")
+		for _, r := range sum.Rejects {
+			t.row(r.Line, r.Field, r.Code, r.Reason)
+		}
+		t.print()
+		if sum.Truncated {
+			where := "all of them go to --rejects FILE"
+			if m.Rejects != "" {
+				where = "all of them are in " + m.Rejects
+			}
+			c.printf("… and %d more; %s\n", sum.Rejected-len(sum.Rejects), where)
+		}
+		c.printf("\n")
+	}
+	t := c.table([]any{"rows", "reserved", "committed", "replayed", "skipped", "rejected", "total", "time"},
+		"rows", "reserved", "committed", "replayed", "skipped", "rejected", "total", "time")
+	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, totals(sum.Totals),
+		rounded(time.Duration(sum.Seconds*float64(time.Second))))
+	t.print()
+}
+
+// rejectLog keeps the first rejected rows and writes all of them to a file.
+type rejectLog struct {
+	n     int
+	shown []reject
+	file  *os.File
+	csv   *csv.Writer
+}
+
+func newRejectLog(path string) (*rejectLog, error) {
+	l := &rejectLog{}
+	if path == "" {
+		return l, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("--rejects: %w", err)
+	}
+	l.file, l.csv = f, csv.NewWriter(f)
+	return l, l.csv.Write([]string{"line", "order_id", "benefit_key", "field", "code", "reason"})
+}
+
+func (l *rejectLog) add(r reject) {
+	l.n++
+	if len(l.shown) < rejectsShown {
+		l.shown = append(l.shown, r)
+	}
+	if l.csv != nil {
+		_ = l.csv.Write([]string{strconv.Itoa(r.Line), r.Order, r.Key, r.Field, r.Code, r.Reason}) // close reports it
+	}
+}
+
+func (l *rejectLog) close() error {
+	if l.csv == nil {
+		return nil
+	}
+	l.csv.Flush()
+	if err := errors.Join(l.csv.Error(), l.file.Close()); err != nil {
+		return fmt.Errorf("--rejects: %w", err)
+	}
+	return nil
+}
+
+// bar is a progress bar on a terminal, and nothing elsewhere.
+func (c *cli) bar(size int64, what string) *progressbar.ProgressBar {
+	if c.JSON || !terminal(c.stderr) {
+		return progressbar.DefaultBytesSilent(size)
+	}
+	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(c.stderr), progressbar.OptionSetDescription(what),
+		progressbar.OptionShowBytes(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+}
+
+// checkBudget asks for the budget before anything is sent: a wrong name would
+// reject every row.
+func (imp *importer) checkBudget(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, imp.timeout)
+	defer cancel()
+	_, err := imp.s.GetBudget(ctx, imp.cmd.Budget)
+	return imp.s.explain(err)
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+type orderCmd struct {
+	Reserve   orderReserve   `cmd:"" help:"Hold money for one benefit of one order."`
+	Commit    orderCommit    `cmd:"" help:"Spend what is held, whole or in parts."`
+	Extend    orderExtend    `cmd:"" help:"Give a hold more time."`
+	Release   orderRelease   `cmd:"" help:"Give a hold back."`
+	Reclaim   orderReclaim   `cmd:"" help:"Spend a hold that was released or expired."`
+	Reverse   orderReverse   `cmd:"" help:"Refund part or all of what was spent."`
+	Reinstate orderReinstate `cmd:"" help:"Undo a refund that was itself cancelled."`
+	Resolve   orderResolve   `cmd:"" help:"Settle a command whose answer was lost."`
+	Get       orderGet       `cmd:"" help:"Show the reservation of a benefit."`
+	Explain   orderExplain   `cmd:"" help:"Show everything that happened to an order."`
+}
+
+// benefit names what an order command works on.
+type benefit struct {
+	Order   string `arg:"" help:"Order id."`
+	Benefit string `arg:"" help:"Benefit key, such as coupon:SPRING."`
+	Attempt uint32 `help:"Number of the try for this benefit." default:"1"`
+}
+
+// traced is the flag of commands that write.
+type traced struct {
+	Correlation string `help:"Tracing id; it has no meaning for the ledger." placeholder:"ID"`
+}
+
+// outcome prints the answer of an order command.
+func (c *cli) outcome(ctx context.Context, s *server, o *cofferv1.Outcome) error {
+	if c.JSON {
+		return c.printMessage(o)
+	}
+	cur := s.currency(ctx, o.GetBudget())
+	switch {
+	case o.GetSkipped():
+		c.printf("skipped: nothing was reserved, the order goes on without the benefit\n")
+		return nil
+	case o.GetReplayed():
+		c.printf("done before; this is the first answer\n\n")
+	case o.GetLate():
+		c.printf("late: the hold had expired and was committed all the same\n\n")
+	}
+	t := c.table(table.Row{"order", "benefit", "attempt", "budget", "state", "moved", "held", "committed", "reversed", "currency", "expires", "entry"},
+		"attempt", "moved", "held", "committed", "reversed", "entry")
+	entry := ""
+	if o.GetEntrySeq() > 0 {
+		entry = entryName(o.GetBucket(), o.GetEntrySeq())
+	}
+	expires := ""
+	if o.GetState() == cofferv1.ReservationState_RESERVATION_STATE_RESERVED {
+		expires = clock(o.GetExpireTime())
+	}
+	t.row(o.GetOrderId(), o.GetBenefitKey(), o.GetAttempt(), o.GetBudget(), stateName(o.GetState()),
+		formatMajor(o.GetAmountMinor(), cur), formatMajor(o.GetHeldMinor(), cur), formatMajor(o.GetCommittedMinor(), cur),
+		formatMajor(o.GetReversedMinor(), cur), cur, expires, entry)
+	t.print()
+	return nil
+}
+
+func stateName(s cofferv1.ReservationState) string { return shortEnum(s, "RESERVATION_STATE_") }
+
+type orderReserve struct {
+	benefit  `embed:""`
+	Budget   string `help:"Budget that pays." required:"" placeholder:"BUDGET"`
+	moneyIn  `embed:""`
+	Currency string        `help:"Currency, checked against the budget's (default: the budget's)." placeholder:"BRL"`
+	TTL      time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl"`
+	traced   `embed:""`
+}
+
+// Help is the long help.
+func (orderReserve) Help() string {
+	return `Sending the same command again does nothing and gives the first answer.
+
+Example:
+  coffer order reserve o-1001 coupon:SPRING --budget SPRING --amount 12.50 --ttl 15m`
+}
+
+// Run reserves.
+func (o *orderReserve) Run(c *cli) error {
+	if err := o.check(true); err != nil {
+		return err
+	}
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	if o.Currency == "" {
+		got, err := s.GetBudget(ctx, o.Budget)
+		if err != nil {
+			return s.explain(err)
+		}
+		o.Currency = got.Budget.Currency
+	}
+	amount, err := o.minor(o.Currency)
+	if err != nil {
+		return err
+	}
+	res, err := s.Reserve(ctx, &cofferv1.ReserveRequest{
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget,
+		AmountMinor: amount, Currency: o.Currency, Ttl: durationpb.New(o.TTL), CorrelationId: o.Correlation,
+	})
+	if err != nil {
+		return s.explain(err)
+	}
+	return c.outcome(ctx, s, res)
+}
+
+type orderCommit struct {
+	benefit `embed:""`
+	moneyIn `embed:""`
+	Partial bool   `help:"Keep the rest reserved for further commits."`
+	Payment string `help:"Payment id; tells several commits apart." placeholder:"ID"`
+	traced  `embed:""`
+}
+
+// Help is the long help.
+func (orderCommit) Help() string {
+	return `Without an amount all that is held is spent. With one and without --partial
+the rest returns to the budget.
+
+Examples:
+  coffer order commit o-1001 coupon:SPRING
+  coffer order commit o-1001 coupon:SPRING --amount 4.00 --partial --payment p-1`
+}
+
+// Run commits.
+func (o *orderCommit) Run(c *cli) error {
+	if err := o.check(o.Partial); err != nil {
+		return err
+	}
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	amount, err := s.minorOf(ctx, o.benefit, o.moneyIn)
+	if err != nil {
+		return err
+	}
+	res, err := s.Commit(ctx, &cofferv1.CommitRequest{
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, AmountMinor: amount,
+		Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
+	})
+	if err != nil {
+		return s.explain(err)
+	}
+	return c.outcome(ctx, s, res)
+}
+
+type orderExtend struct {
+	benefit   `embed:""`
+	TTL       time.Duration `help:"New time to live, counted from now." required:"" name:"ttl" placeholder:"30m"`
+	Operation string        `help:"Operation id; tells several extensions apart." placeholder:"ID"`
+	traced    `embed:""`
+}
+
+// Help is the long help.
+func (orderExtend) Help() string {
+	return "Example:\n  coffer order extend o-1001 coupon:SPRING --ttl 30m --operation e-1"
+}
+
+// Run extends.
+func (o *orderExtend) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.Extend(ctx, &cofferv1.ExtendRequest{
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Ttl: durationpb.New(o.TTL),
+		OperationId: o.Operation, CorrelationId: o.Correlation,
+	})
+	if err != nil {
+		return s.explain(err)
+	}
+	return c.outcome(ctx, s, res)
+}
+
+type orderRelease struct {
+	benefit   `embed:""`
+	Operation string `help:"Operation id." placeholder:"ID"`
+	traced    `embed:""`
+}
+
+// Help is the long help.
+func (orderRelease) Help() string {
+	return `Released before it was reserved, a reserve that comes later is refused.
+
+Example:
+  coffer order release o-1001 coupon:SPRING`
+}
+
+// Run releases.
+func (o *orderRelease) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.Release(ctx, &cofferv1.ReleaseRequest{
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+	})
+	if err != nil {
+		return s.explain(err)
+	}
+	return c.outcome(ctx, s, res)
+}
+
+type orderReclaim struct {
+	benefit   `embed:""`
+	Operation string `help:"Operation id." placeholder:"ID"`
+	traced    `embed:""`
+}
+
+// Help is the long help.
+func (orderReclaim) Help() string {
+	return `The order was paid after all: takes the money from the budget again.
+
+Example:
+  coffer order reclaim o-1001 coupon:SPRING`
+}
+
+// Run reclaims.
+func (o *orderReclaim) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.Reclaim(ctx, &cofferv1.ReclaimRequest{
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+	})
+	if err != nil {
+		return s.explain(err)
+	}
+	return c.outcome(ctx, s, res)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+type orderGet struct {
+	Order   string `arg:"" help:"Order id."`
+	Benefit string `arg:"" help:"Benefit key."`
+}
+
+// Help is the long help.
+func (orderGet) Help() string { return "Example:\n  coffer order get o-1001 coupon:SPRING" }
+
+// Run shows a reservation.
+func (o *orderGet) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.GetReservation(ctx, o.Order, o.Benefit)
+	if err != nil {
+		return s.explain(err)
+	}
+	if c.JSON {
+		return c.printMessage(&cofferv1.GetReservationResponse{Attempts: res})
+	}
+	c.reservationTable(res)
+	return nil
+}
+
+func (c *cli) reservationTable(list []*cofferv1.Reservation) {
+	t := c.table(table.Row{"benefit", "attempt", "budget", "bucket", "state", "amount", "held", "committed", "reversed", "currency", "created", "expires", "operations"},
+		"attempt", "bucket", "amount", "held", "committed", "reversed", "operations")
+	for _, r := range list {
+		cur := r.GetCurrency()
+		t.row(r.GetBenefitKey(), r.GetAttempt(), r.GetBudget(), r.GetBucket(), stateName(r.GetState()),
+			formatMajor(r.GetAmountMinor(), cur), formatMajor(r.GetHeldMinor(), cur), formatMajor(r.GetCommittedMinor(), cur),
+			formatMajor(r.GetReversedMinor(), cur), cur, clock(r.GetCreateTime()), clock(r.GetExpireTime()), len(r.GetReceipts()))
+	}
+	t.print()
+}
+
+type orderExplain struct {
+	Order   string `arg:"" help:"Order id."`
+	Benefit string `help:"Only this benefit." placeholder:"KEY"`
+}
+
+// Help is the long help.
+func (orderExplain) Help() string { return "Example:\n  coffer order explain o-1001" }
+
+// Run shows the timeline of an order.
+func (o *orderExplain) Run(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	res, err := s.ExplainOrder(ctx, o.Order, o.Benefit)
+	if err != nil {
+		return s.explain(err)
+	}
+	if c.JSON {
+		return c.printMessage(res)
+	}
+	c.printf("order %s\n\n", res.OrderId)
+	c.reservationTable(res.Reservations)
+	c.printf("\n")
+	t := c.table(table.Row{"time", "benefit", "attempt", "what happened", "entry"}, "attempt", "entry")
+	for _, e := range res.Timeline {
+		entry := ""
+		if e.Entry != nil {
+			entry = e.Entry.GetBudget() + "#" + entryName(e.Entry.GetBucket(), e.Entry.GetSeq())
+		}
+		t.row(clock(e.Time), e.BenefitKey, e.Attempt, e.Text, entry)
+	}
+	t.print()
+	return nil
+}
+
+// entryName names an entry within its budget: bucket and sequence number.
+func entryName(bucket uint32, seq uint64) string { return fmt.Sprintf("%d/%d", bucket, seq) }

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // refused, or failed
+	exitUsage  = 2
+)
+
+// usageError is a fault of the command line that kong cannot see.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errFailed ends a command with exit code 1 whose output says why already.
+var errFailed = errors.New("failed")
+
+// globals are the flags of every command.
+type globals struct {
+	Server  string        `help:"Server's base URL (env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL"`
+	Tenant  string        `help:"Tenant (env COFFER_TENANT)." default:"default" placeholder:"NAME"`
+	JSON    bool          `help:"Print JSON for programs instead of tables." name:"json"`
+	Timeout time.Duration `help:"Time one call may take, its retries included." default:"30s" placeholder:"30s"`
+}
+
+// app is the command line.
+type app struct {
+	globals
+
+	Serve   serveCmd   `cmd:"" help:"Run a node." group:"Server"`
+	Dev     devCmd     `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
+	Demo    demoCmd    `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
+	Budget  budgetCmd  `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
+	Order   orderCmd   `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
+	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
+	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
+	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
+	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
+	Version versionCmd `cmd:"" help:"Print the version." group:"Server"`
+}
+
+// cli is what a command gets: the world and the global flags.
+type cli struct {
+	ctx            context.Context
+	stdout, stderr io.Writer
+	env            []string
+	*globals
+}
+
+// getenv looks a variable up in the environment that run was given.
+func (c *cli) getenv(name string) (string, bool) {
+	for i := len(c.env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(c.env[i], name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// flagEnv names the variables that stand in for flags.
+var flagEnv = map[string]string{"server": "COFFER_SERVER", "tenant": "COFFER_TENANT", "config": "COFFER_CONFIG"}
+
+// exited carries an exit code out of kong, which wants to end the process.
+type exited int
+
+// run is the whole program but for the process around it. It returns the
+// exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []string) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			e, ok := p.(exited)
+			if !ok {
+				panic(p)
+			}
+			code = int(e)
+		}
+	}()
+	var a app
+	c := &cli{ctx: ctx, stdout: stdout, stderr: stderr, env: env, globals: &a.globals}
+	parser, err := kong.New(&a,
+		kong.Name("coffer"),
+		kong.Description("A ledger for promotion budgets: every benefit is paid exactly once."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Resolvers(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+			if v, ok := c.getenv(flagEnv[f.Name]); ok && v != "" {
+				return v, nil
+			}
+			return nil, nil
+		})),
+	)
+	if err != nil {
+		panic(err) // a fault of the program: the command line's definition
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		return usage(stderr, err)
+	}
+	return finish(stderr, k.Run(c))
+}
+
+// usage reports a wrong command line.
+func usage(stderr io.Writer, err error) int {
+	where := "coffer"
+	var pe *kong.ParseError
+	if errors.As(err, &pe) && pe.Context != nil {
+		if n := pe.Context.Selected(); n != nil {
+			where = "coffer " + n.Path()
+		}
+	}
+	_, _ = fmt.Fprintf(stderr, "coffer: %v\ntry: %s --help\n", err, strings.TrimSpace(where))
+	return exitUsage
+}
+
+// finish turns a command's error into words and an exit code.
+func finish(stderr io.Writer, err error) int {
+	var ue usageError
+	var rej *ledger.Rejection
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFailed):
+		return exitFailed
+	case errors.As(err, &ue):
+		_, _ = fmt.Fprintf(stderr, "coffer: %v\n", err)
+		return exitUsage
+	case errors.As(err, &rej):
+		_, _ = fmt.Fprintf(stderr, "coffer: refused: %v\n", err)
+		return exitFailed
+	}
+	_, _ = fmt.Fprintf(stderr, "coffer: %v\n", err)
+	return exitFailed
+}

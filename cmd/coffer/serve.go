@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/node"
+)
+
+type serveCmd struct {
+	Config    string `help:"YAML configuration file (env COFFER_CONFIG)." placeholder:"FILE"`
+	Store     string `help:"Where the data is: embedded:DIR, DIR, or fdb:FILE." placeholder:"STORE"`
+	Listen    string `help:"Address to serve on." placeholder:"HOST:PORT"`
+	NodeID    string `help:"Id of this node, kept in every block it writes." name:"node-id" placeholder:"ID"`
+	TLSCert   string `help:"Certificate file." name:"tls-cert" placeholder:"FILE"`
+	TLSKey    string `help:"Key file of the certificate." name:"tls-key" placeholder:"FILE"`
+	Insecure  bool   `help:"Allow an address beyond loopback without TLS."`
+	LogLevel  string `help:"debug, info, warn or error." placeholder:"LEVEL"`
+	LogFormat string `help:"auto, json or console." placeholder:"FORMAT"`
+	Pprof     bool   `help:"Serve /debug/pprof/ (loopback only)."`
+}
+
+// Help is the long help.
+func (serveCmd) Help() string {
+	return `Settings come from the configuration file, then from COFFER_… variables
+(expiry.interval is COFFER_EXPIRY_INTERVAL), then from flags; the later wins.
+On SIGINT or SIGTERM the node answers every command it accepted, then ends; a
+second signal ends it at once.
+
+Examples:
+  coffer serve --store embedded:/var/lib/coffer
+  coffer serve --config coffer.yaml --listen 0.0.0.0:7420 --tls-cert c.pem --tls-key k.pem`
+}
+
+// Run serves.
+func (s *serveCmd) Run(c *cli) error {
+	cfg, unknown, err := s.config(c)
+	if err != nil {
+		return usageError{err}
+	}
+	log, err := newLogger(c.stderr, cfg.Log)
+	if err != nil {
+		return usageError{err}
+	}
+	for _, name := range unknown {
+		log.Warn().Str("variable", name).Msg("environment variable names no setting")
+	}
+	return c.serve(cfg, log, nil)
+}
+
+// config lays file, environment and flags over the defaults.
+func (s *serveCmd) config(c *cli) (cfg node.Config, unknown []string, err error) {
+	cfg = node.DefaultConfig()
+	if s.Config != "" {
+		if err := cfg.LoadFile(s.Config); err != nil {
+			return cfg, nil, err
+		}
+	}
+	if unknown, err = cfg.LoadEnv(c.env); err != nil {
+		return cfg, unknown, err
+	}
+	for _, f := range []struct {
+		to   *string
+		flag string
+	}{
+		{&cfg.Store, s.Store},
+		{&cfg.Listen, s.Listen},
+		{&cfg.NodeID, s.NodeID},
+		{&cfg.TLS.CertFile, s.TLSCert},
+		{&cfg.TLS.KeyFile, s.TLSKey},
+		{&cfg.Log.Level, s.LogLevel},
+		{&cfg.Log.Format, s.LogFormat},
+	} {
+		if f.flag != "" {
+			*f.to = f.flag
+		}
+	}
+	cfg.Insecure = cfg.Insecure || s.Insecure
+	cfg.Debug.Pprof = cfg.Debug.Pprof || s.Pprof
+	if err := cfg.Validate(); err != nil {
+		return cfg, unknown, fmt.Errorf("invalid configuration:\n%w", err)
+	}
+	return cfg, unknown, nil
+}
+
+// serve runs a node until the context ends.
+func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string)) error {
+	loc, err := parseStore(cfg.Store)
+	if err != nil {
+		return err
+	}
+	n, err := node.New(cfg, node.Deps{
+		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
+		StoreKind: loc.kind, Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	return n.Run(c.ctx)
+}
+
+// init makes log times precise enough to order what happens within a second.
+// The logging library keeps their form in one place for the whole process.
+func init() { zerolog.TimeFieldFormat = time.RFC3339Nano }
+
+// newLogger writes JSON, or readable lines on a terminal.
+func newLogger(w io.Writer, cfg node.Log) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(cfg.Level)
+	if err != nil {
+		return zerolog.Nop(), fmt.Errorf("log.level: %w", err)
+	}
+	if cfg.Format == "console" || (cfg.Format == "auto" && terminal(w)) {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !terminal(w)}
+	} else {
+		w = zerolog.SyncWriter(w)
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+type devCmd struct {
+	Dir    string `help:"Directory of the store." default:"coffer-dev-data" placeholder:"DIR"`
+	Temp   bool   `help:"Keep the store in a new temporary directory, removed at the end."`
+	Listen string `help:"Loopback address to serve on." default:"127.0.0.1:7420" placeholder:"HOST:PORT"`
+	Debug  bool   `help:"Log every call."`
+}
+
+// Help is the long help.
+func (devCmd) Help() string {
+	return `Examples:
+  coffer dev
+  coffer dev --temp --listen 127.0.0.1:7500`
+}
+
+// Run serves with settings for trying things out. It is as durable as serve.
+func (d *devCmd) Run(c *cli) (err error) {
+	dir := d.Dir
+	if d.Temp {
+		if dir, err = os.MkdirTemp("", "coffer-dev-"); err != nil {
+			return fmt.Errorf("make temporary store: %w", err)
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	}
+	cfg := node.DefaultConfig()
+	cfg.Listen, cfg.Store, cfg.NodeID = d.Listen, "embedded:"+dir, "dev"
+	cfg.Log = node.Log{Level: "info", Format: "console"}
+	cfg.Expiry.Interval = 500 * time.Millisecond
+	cfg.Shutdown.Timeout = 10 * time.Second
+	if d.Debug {
+		cfg.Log.Level = "debug"
+	}
+	if err := cfg.Validate(); err != nil {
+		return usageError{err}
+	}
+	log, err := newLogger(c.stderr, cfg.Log)
+	if err != nil {
+		return err
+	}
+	return c.serve(cfg, log, func(url string) { c.welcome(url, dir) })
+}
+
+// welcome says what to try.
+func (c *cli) welcome(url, dir string) {
+	at := ""
+	if url != "http://"+node.DefaultListen {
+		at = " --server " + url
+	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	c.notef("%s", strings.NewReplacer("$URL", url, "$AT", at, "$DIR", dir).Replace(`
+coffer serves on $URL, its store is $DIR (Ctrl-C ends it)
+
+try, in another terminal:
+  coffer budget create SPRING --currency BRL --buckets 4$AT
+  coffer budget fund SPRING --amount 500000.00$AT
+  curl -s -H 'Content-Type: application/json' $URL/coffer.v1.ReservationService/Reserve \
+    -d '{"orderId":"o-1","benefitKey":"coupon:SPRING","budget":"SPRING","amountMinor":"1250","currency":"BRL","ttl":"900s"}'
+  coffer order explain o-1$AT
+  coffer audit$AT
+
+`))
+}

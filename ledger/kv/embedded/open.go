@@ -1,0 +1,292 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// reservedKey holds the highest version that may have been given away, eight
+// bytes big-endian. It is beyond the users' keys.
+var reservedKey = []byte("\xff\xff/versions")
+
+// Store is the embedded engine. It is safe for concurrent use.
+type Store struct {
+	opt    Options
+	clock  func() time.Time
+	seed   maphash.Seed
+	lock   io.Closer
+	db     *pebble.DB
+	faults *Faults
+	stats  counters
+
+	versions versions
+	watches  watches
+
+	// closing is held shared to put something into queue.
+	closing sync.RWMutex
+	closed  bool
+	queue   chan *request
+	ending  chan struct{} // closed when Close begins
+	late    sync.WaitGroup
+	loops   sync.WaitGroup
+
+	failed    chan struct{}
+	failure   atomic.Pointer[error]
+	abandoned atomic.Bool // the engine is in no state to be closed
+}
+
+var _ kv.Store = (*Store)(nil)
+
+// Open opens the store in opt.Dir, which it makes where there is none. Its
+// errors are of type *OpenError and name the directory and what to do.
+func Open(opt Options) (*Store, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	opt = opt.withDefaults()
+	opt.FS = opt.Faults.wrap(opt.FS)
+	s := &Store{
+		opt: opt, clock: opt.Clock, seed: maphash.MakeSeed(), faults: opt.Faults,
+		queue:  make(chan *request, maxQueued),
+		ending: make(chan struct{}), failed: make(chan struct{}),
+		watches: watches{limit: opt.MaxWatches, byHash: make(map[uint64]map[*watch]struct{})},
+	}
+	if err := s.openDir(); err != nil {
+		return nil, openError(opt.Dir, err)
+	}
+	last, err := s.openEngine()
+	if err != nil {
+		if s.lock != nil {
+			err = errors.Join(err, s.lock.Close())
+		}
+		return nil, openError(opt.Dir, err)
+	}
+	s.versions.publish(&readVersion{version: last, snap: s.db.NewSnapshot()}, s.clock())
+	if !opt.ReadOnly {
+		s.start(last)
+	}
+	return s, nil
+}
+
+// openDir checks the directory before it writes anything there, then locks
+// and marks it.
+func (s *Store) openDir() error {
+	fs, dir := s.opt.FS, s.opt.Dir
+	format, exists, err := readMarker(fs, dir)
+	if err != nil {
+		return err
+	}
+	if format > formatVersion {
+		return fmt.Errorf("%w: format %d, this build knows up to %d", ErrNewerFormat, format, formatVersion)
+	}
+	if !exists {
+		if s.opt.ReadOnly {
+			return fmt.Errorf("%w: there is no store to read", ErrNotAStore)
+		}
+		if err := makeDir(fs, dir); err != nil {
+			return writeFault(err)
+		}
+	}
+	s.lock, err = fs.Lock(fs.PathJoin(dir, lockName))
+	if err = lockFault(err); err != nil {
+		if s.opt.ReadOnly && errors.Is(err, ErrReadOnly) {
+			return nil // nobody can have it open for writing
+		}
+		return err
+	}
+	if !exists {
+		if err := writeMarker(fs, dir); err != nil {
+			return errors.Join(writeFault(err), s.lock.Close())
+		}
+	}
+	return nil
+}
+
+// makeDir makes dir and what is missing above it, and makes all new names
+// durable: each is a row of the folder above.
+func makeDir(fs vfs.FS, dir string) error {
+	var above []string
+	for at := dir; ; {
+		if _, err := fs.Stat(at); err == nil {
+			break
+		}
+		parent := fs.PathDir(at)
+		if parent == at {
+			break
+		}
+		above = append(above, parent)
+		at = parent
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, d := range above {
+		if err := syncDir(fs, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFault names the cases in which a directory cannot be written to.
+func writeFault(err error) error {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	return err
+}
+
+// lockFault tells a lock that another holds from a lock file that cannot be
+// made. The former comes as a bare error, the latter with the file's path.
+func lockFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	var pe *os.PathError
+	if errors.As(err, &pe) || errors.Is(err, syscall.EROFS) {
+		return writeFault(err)
+	}
+	return fmt.Errorf("%w: %w", ErrLocked, err)
+}
+
+// openEngine opens the engine's folder and returns the last version that may
+// have been given away.
+func (s *Store) openEngine() (last kv.Version, err error) {
+	fs := s.opt.FS
+	if s.opt.ReadOnly {
+		fs = readOnlyFS{fs}
+	}
+	cache := pebble.NewCache(s.opt.CacheBytes)
+	defer cache.Unref()
+	po := &pebble.Options{
+		FS: fs, Cache: cache, ReadOnly: s.opt.ReadOnly,
+		FormatMajorVersion:          pebble.FormatValueSeparation,
+		MemTableSize:                s.opt.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		Logger:                      engineLog{s},
+	}
+	po.EnsureDefaults()
+	for i := range po.Levels {
+		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	s.db, err = pebble.Open(fs.PathJoin(s.opt.Dir, dataName), po)
+	if err != nil {
+		return 0, writeFault(err)
+	}
+	b, closer, err := s.db.Get(reservedKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err == nil && len(b) != 8 {
+		err = errors.Join(fmt.Errorf("version mark has %d bytes, want 8", len(b)), closer.Close())
+	}
+	if err != nil {
+		return 0, errors.Join(err, s.db.Close())
+	}
+	last = kv.Version(binary.BigEndian.Uint64(b))
+	return last, closer.Close()
+}
+
+// start runs the two goroutines of the pipeline.
+func (s *Store) start(last kv.Version) {
+	c := &committer{s: s, next: last + 1, reserved: last}
+	c.recent.points = make(map[uint64]kv.Version)
+	c.recent.floor = last
+	syncing := make(chan *group, maxSyncing-1)
+	s.loops.Add(2)
+	go func() { defer s.loops.Done(); c.commitLoop(syncing) }()
+	go func() { defer s.loops.Done(); s.syncLoop(syncing) }()
+}
+
+func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
+
+func (s *Store) isClosed() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close implements kv.Store. Commits that were queued are finished and
+// answered first. After a failure of the disk the engine may be stuck, and is
+// left as it is: only the end of the process frees all of it then.
+func (s *Store) Close() error {
+	s.closing.Lock()
+	if s.closed {
+		s.closing.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.ending)
+	s.closing.Unlock()
+	s.late.Wait()
+	close(s.queue)
+	s.watches.closeAll()
+	if s.abandoned.Load() {
+		return s.unlock(s.Failure())
+	}
+	s.loops.Wait()
+	if s.abandoned.Load() {
+		return s.unlock(s.Failure())
+	}
+	s.versions.closeAll()
+	err := s.closeEngine()
+	return s.unlock(err)
+}
+
+// closeEngine closes the engine; after a disk failure it may well panic.
+func (s *Store) closeEngine() (err error) {
+	if s.Failure() != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				err = s.Failure()
+			}
+		}()
+	}
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close store %s: %w", s.opt.Dir, err)
+	}
+	return nil
+}
+
+func (s *Store) unlock(err error) error {
+	if s.lock == nil {
+		return err
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// engineLog takes the engine's log. Its information is dropped: what matters
+// comes as an error. Fatal ones stop the store, not the process.
+type engineLog struct{ s *Store }
+
+func (engineLog) Infof(string, ...any)  {}
+func (engineLog) Errorf(string, ...any) {}
+
+// Fatalf must not return: the engine would go on as if nothing had happened
+// and might delete files that its broken manifest still needs. Ending the
+// goroutine runs its deferred unlocks, so that reads of published versions
+// still work, and leaves the engine in no state to be closed.
+func (l engineLog) Fatalf(format string, args ...any) {
+	l.s.abandoned.Store(true)
+	l.s.fail(fmt.Errorf(format, args...))
+	runtime.Goexit()
+}

@@ -1,0 +1,21 @@
+// Package node is one running process of Coffer: configuration, wiring,
+// lifecycle, health and metrics. It imports rpc, shard and ledger/store; the
+// engine comes from its caller as a factory, so that no engine is linked here.
+//
+//	New(cfg, deps)    validates and wires, does nothing
+//	Run(ctx)          ┌ listen
+//	                  ├ open the store ─▶ executor ─▶ rpc server ─▶ serve
+//	                  ├ expiry scanner
+//	      ctx ends ─▶ ├ not ready (/readyz) ─▶ wait shutdown.delay
+//	                  ├ stop the scanner, refuse new commands, stop accepting
+//	                  ├ answer every accepted command
+//	                  └ close the store, return
+//
+// Run owns every goroutine it starts and joins it before it returns. The drain
+// is bounded by shutdown.timeout; what is cut off then has no answer, and its
+// caller asks again or resolves the key: nothing in the store depends on a
+// clean shutdown.
+//
+// One address serves the RPC services (Connect, gRPC, gRPC-Web), /metrics,
+// /healthz (the process lives) and /readyz (it should get traffic).
+package node

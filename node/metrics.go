@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/node/scan"
+	"github.com/coffer-ledger/coffer/rpc"
+	"github.com/coffer-ledger/coffer/shard"
+)
+
+// metered counts what an executor answers, by operation and outcome.
+type metered struct {
+	next     rpc.Executor
+	commands *prometheus.CounterVec
+	seconds  prometheus.Histogram
+}
+
+func newMetered(next rpc.Executor) *metered {
+	return &metered{
+		next: next,
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coffer_commands_total",
+			Help: "Answered commands by operation and outcome: applied, replayed, skipped, void, or the reason of the refusal.",
+		}, []string{"op", "outcome"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "coffer_execute_seconds",
+			Help:    "Time from a call's commands entering the executor to the last answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
+		}),
+	}
+}
+
+// Do runs one command.
+func (m *metered) Do(ctx context.Context, c ledger.Command) (ledger.Result, error) {
+	start := time.Now()
+	r, err := m.next.Do(ctx, c)
+	m.seconds.Observe(time.Since(start).Seconds())
+	m.count(c.Op, ledger.Reply{Result: r, Err: err})
+	return r, err
+}
+
+// DoAll runs many commands.
+func (m *metered) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
+	start := time.Now()
+	replies := m.next.DoAll(ctx, cmds)
+	m.seconds.Observe(time.Since(start).Seconds())
+	for i := range replies {
+		m.count(cmds[i].Op, replies[i])
+	}
+	return replies
+}
+
+func (m *metered) count(op ledger.Op, r ledger.Reply) {
+	m.commands.WithLabelValues(strings.ToLower(op.String()), outcome(r)).Inc()
+}
+
+// outcome is the label of a reply. The set is closed: ledger's codes and a
+// few words.
+func outcome(r ledger.Reply) string {
+	var rej *ledger.Rejection
+	switch {
+	case errors.As(r.Err, &rej):
+		return strings.ToLower(string(rej.Code))
+	case r.Err != nil:
+		return "internal"
+	case r.Result.Replayed:
+		return "replayed"
+	case r.Result.Skipped:
+		return "skipped"
+	case r.Result.Void:
+		return "void"
+	}
+	return "applied"
+}
+
+// Describe implements prometheus.Collector.
+func (m *metered) Describe(ch chan<- *prometheus.Desc) {
+	m.commands.Describe(ch)
+	m.seconds.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (m *metered) Collect(ch chan<- prometheus.Metric) {
+	m.commands.Collect(ch)
+	m.seconds.Collect(ch)
+}
+
+// stat is one figure that is read from its owner when metrics are scraped.
+type stat[T any] struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	get  func(*T) float64
+}
+
+func counter[T any](name, help string, get func(*T) float64) stat[T] {
+	return stat[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, get}
+}
+
+func gauge[T any](name, help string, get func(*T) float64) stat[T] {
+	return stat[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, get}
+}
+
+var shardStats = []stat[shard.Stats]{
+	gauge("coffer_queue_depth", "Commands accepted and not yet answered.", func(s *shard.Stats) float64 { return float64(s.Pending) }),
+	gauge("coffer_queues", "Buckets with work waiting.", func(s *shard.Stats) float64 { return float64(s.Queues) }),
+	counter("coffer_batch_splits_total", "Batches that were halved.", func(s *shard.Stats) float64 { return float64(s.Splits) }),
+	counter("coffer_reroutes_total", "Commands that changed bucket queue.", func(s *shard.Stats) float64 { return float64(s.Reroutes) }),
+	counter("coffer_overloaded_total", "Commands refused because a queue was full.", func(s *shard.Stats) float64 { return float64(s.Overloaded) }),
+	counter("coffer_skipped_benefits_total", "Reserves answered with no benefit under SKIP_BENEFIT.", func(s *shard.Stats) float64 { return float64(s.Skipped) }),
+}
+
+var expiryStats = []stat[scan.Status]{
+	gauge("coffer_expiry_oldest_overdue_seconds", "Age of the oldest reservation that is due and not yet expired.", func(s *scan.Status) float64 { return s.OldestOverdue.Seconds() }),
+	gauge("coffer_expiry_last_pass_seconds", "Time since the expiry scanner last completed a pass.", func(s *scan.Status) float64 { return s.SincePass.Seconds() }),
+	counter("coffer_expiry_passes_total", "Completed passes of the expiry scanner.", func(s *scan.Status) float64 { return float64(s.Passes) }),
+	counter("coffer_expiry_failed_passes_total", "Failed passes of the expiry scanner.", func(s *scan.Status) float64 { return float64(s.Failed) }),
+	counter("coffer_expired_total", "Reservations expired by this node.", func(s *scan.Status) float64 { return float64(s.Expired) }),
+	counter("coffer_expiry_skipped_total", "Due reservations that were settled or extended before.", func(s *scan.Status) float64 { return float64(s.Skipped) }),
+	counter("coffer_expiry_deferred_total", "Due reservations left for a later pass.", func(s *scan.Status) float64 { return float64(s.Deferred) }),
+}
+
+var batchSizes = prometheus.NewDesc("coffer_batch_size", "Commands in one transaction.", nil, nil)
+
+// collector reads the figures of a node's parts.
+type collector struct {
+	exec   *shard.Executor
+	expiry *scan.Expiry
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, s := range shardStats {
+		ch <- s.desc
+	}
+	for _, s := range expiryStats {
+		ch <- s.desc
+	}
+	ch <- batchSizes
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	st := c.exec.Stats()
+	for _, s := range shardStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&st))
+	}
+	buckets := map[float64]uint64{}
+	var sum uint64
+	for i, n := range st.BatchSizes {
+		sum += n
+		buckets[float64(uint64(1)<<i)] = sum
+	}
+	ch <- prometheus.MustNewConstHistogram(batchSizes, sum, float64(st.Commands), buckets)
+	ex := c.expiry.Status(context.Background())
+	for _, s := range expiryStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&ex))
+	}
+}
+
+// newRegistry makes the node's own registry: nothing global is in it.
+func newRegistry(version, kind, nodeID string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "coffer_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "store": kind, "node_id": nodeID},
+	})
+	info.Set(1)
+	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

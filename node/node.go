@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/node/scan"
+	"github.com/coffer-ledger/coffer/shard"
+)
+
+// Deps are what a node gets from its caller.
+type Deps struct {
+	// OpenStore opens the engine; the node closes it. Required.
+	OpenStore func(context.Context) (kv.Store, error)
+	// StoreKind names the engine: "embedded" or "fdb".
+	StoreKind string
+	Version   string
+	Log       zerolog.Logger
+	// OnReady is called once the node serves, with its base URL.
+	OnReady func(url string)
+	// Collector gives the engine's metrics, nil for none.
+	Collector func(kv.Store) prometheus.Collector
+}
+
+// ErrAddressInUse says that something else listens on the node's address.
+var ErrAddressInUse = errors.New("address is in use")
+
+// Node is one process of Coffer. Make it with New and run it once with Run.
+type Node struct {
+	cfg  Config
+	deps Deps
+	log  zerolog.Logger
+
+	draining atomic.Bool
+	leaving  chan struct{} // closed when the drain begins
+}
+
+// New checks the configuration and wires the node. It opens nothing.
+func New(cfg Config, deps Deps) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("invalid configuration:\n%w", err)
+	}
+	if deps.OpenStore == nil {
+		return nil, errors.New("node: no store factory")
+	}
+	return &Node{cfg: cfg, deps: deps, log: deps.Log, leaving: make(chan struct{})}, nil
+}
+
+// parts are what a running node consists of.
+type parts struct {
+	engine kv.Store
+	ledger *store.Store
+	exec   *shard.Executor
+	expiry *scan.Expiry
+	http   *http.Server
+}
+
+// Run serves until ctx ends, then drains and returns nil. It returns an error
+// when the node cannot start, when a part of it fails, or when the drain did
+// not finish in time.
+func (n *Node) Run(ctx context.Context) (err error) {
+	ln, err := n.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() //nolint:errcheck // the server has closed it, or there never was one
+	engine, err := n.deps.OpenStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := engine.Close(); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("close store: %w", cerr))
+		}
+	}()
+	p, err := n.assemble(ctx, engine)
+	if err != nil {
+		return err
+	}
+	return n.serve(ctx, ln, p)
+}
+
+// listen takes the address. A taken one is the most usual fault of a start,
+// so its error says what to do.
+func (n *Node) listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", n.cfg.Listen)
+	switch {
+	case err == nil:
+		return limitListener(ln, n.cfg.HTTP.MaxConnections), nil
+	case addressInUse(err):
+		return nil, fmt.Errorf("listen %s: %w; stop the process that has it, or choose another address with --listen", n.cfg.Listen, ErrAddressInUse)
+	}
+	return nil, fmt.Errorf("listen %s: %w; choose another address with --listen", n.cfg.Listen, err)
+}
+
+// assemble builds the parts over an open engine.
+func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
+	p := &parts{engine: engine}
+	var err error
+	if p.ledger, err = store.Open(ctx, engine, store.Options{Writer: n.cfg.NodeID}); err != nil {
+		return nil, err
+	}
+	if p.exec, err = shard.New(n.cfg.Executor, p.ledger); err != nil {
+		return nil, err
+	}
+	m := newMetered(p.exec)
+	if p.expiry, err = scan.New(n.cfg.Expiry, p.ledger, m, n.log.With().Str("part", "expiry").Logger()); err != nil {
+		return nil, err
+	}
+	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
+	reg.MustRegister(m, collector{p.exec, p.expiry})
+	if n.deps.Collector != nil {
+		if c := n.deps.Collector(engine); c != nil {
+			reg.MustRegister(c)
+		}
+	}
+	handler, err := n.handler(p, m, reg)
+	if err != nil {
+		return nil, err
+	}
+	p.http, err = n.server(handler)
+	return p, err
+}
+
+// serve runs the parts and, when ctx ends or one of them fails, drains them.
+func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
+	g, gctx := errgroup.WithContext(ctx)
+	scanCtx, stopScan := context.WithCancel(gctx)
+	defer stopScan()
+	g.Go(func() error {
+		if err := p.expiry.Run(scanCtx); err != nil {
+			return fmt.Errorf("expiry scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		var err error
+		if p.http.TLSConfig != nil {
+			err = p.http.ServeTLS(ln, "", "")
+		} else {
+			err = p.http.Serve(ln)
+		}
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+	})
+	g.Go(func() error { return watchEngine(gctx, p.engine) })
+	g.Go(func() error {
+		<-gctx.Done()
+		return n.drain(ctx, stopScan, p)
+	})
+	url := n.url(ln)
+	n.log.Info().Str("url", url).Str("store", n.cfg.Store).Str("node_id", n.cfg.NodeID).Str("version", n.deps.Version).Msg("serving")
+	if n.deps.OnReady != nil {
+		n.deps.OnReady(url)
+	}
+	err := g.Wait()
+	n.log.Info().Msg("stopped")
+	return err
+}
+
+// watchEngine returns when the engine says that it has failed for good, such as
+// after a disk fault. Then the node ends, and what starts it again recovers.
+func watchEngine(ctx context.Context, engine kv.Store) error {
+	e, ok := engine.(interface {
+		Failed() <-chan struct{}
+		Failure() error
+	})
+	if !ok {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-e.Failed():
+		return fmt.Errorf("store failed: %w; what was acknowledged is on disk: repair the disk and start the node again", e.Failure())
+	}
+}
+
+// drain ends the node in order: not ready, no new commands, no new
+// connections, every accepted command answered.
+func (n *Node) drain(ctx context.Context, stopScan context.CancelFunc, p *parts) error {
+	n.draining.Store(true)
+	n.log.Info().Int64("pending_commands", p.exec.Stats().Pending).Dur("timeout_ms", n.cfg.Shutdown.Timeout).Msg("draining")
+	if ctx.Err() != nil { // asked to end, not failed
+		time.Sleep(n.cfg.Shutdown.Delay)
+	}
+	close(n.leaving)
+	stopScan()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.Shutdown.Timeout)
+	defer cancel()
+	var g errgroup.Group
+	g.Go(func() error { return p.exec.Drain(ctx) })
+	g.Go(func() error { return p.http.Shutdown(ctx) })
+	err := g.Wait()
+	if err != nil {
+		err = errors.Join(fmt.Errorf("drain cut off after %s: %w", n.cfg.Shutdown.Timeout, err), p.http.Close())
+	}
+	return err
+}

@@ -1,0 +1,234 @@
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
+)
+
+// maxCommands is the most reservations sent to the executor at once.
+const maxCommands = 512
+
+// pass walks all slots once, beginning where the last pass stopped, and ends
+// early when it has expired its limit. more says that due rows were left
+// although nothing was wrong.
+func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
+	if err := e.look(ctx); err != nil {
+		return false, fmt.Errorf("expiry index: %w", err)
+	}
+	left := e.cfg.PassLimit
+	var faults []error
+	for range store.ExpirySlots {
+		slot := e.next
+		done, rest, err := e.slot(ctx, slot, left)
+		left -= done
+		if err != nil {
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+			faults = append(faults, fmt.Errorf("expiry slot %d: %w", slot, err))
+		}
+		if rest {
+			more = true
+		}
+		if left <= 0 {
+			break
+		}
+		e.next = (e.next + 1) % store.ExpirySlots
+	}
+	return more, errors.Join(faults...)
+}
+
+// rowID tells rows apart within a pass.
+type rowID struct {
+	due    int64
+	bucket ledger.BucketID
+	first  store.DueKey
+}
+
+func idOf(b store.DueBlock) rowID {
+	id := rowID{due: b.Due.Unix(), bucket: b.Bucket}
+	if len(b.Keys) > 0 {
+		id.first = b.Keys[0]
+	}
+	return id
+}
+
+// slot expires what is due in one slot, up to limit reservations. rest says
+// that it left due rows that it did not try. Rows that had to be kept head the
+// slot; it reads past them, so that they hold up no others.
+func (e *Expiry) slot(ctx context.Context, slot uint64, limit int) (done int, rest bool, err error) {
+	kept := map[rowID]bool{}
+	for len(kept) < e.cfg.PageRows {
+		page := e.cfg.PageRows + len(kept)
+		blocks, err := e.idx.DueBlocks(ctx, slot, page)
+		if err != nil {
+			return done, false, err
+		}
+		last := len(blocks) < page
+		blocks = slices.DeleteFunc(blocks, func(b store.DueBlock) bool { return kept[idOf(b)] })
+		if len(blocks) == 0 {
+			return done, false, nil
+		}
+		for _, group := range groups(blocks) {
+			n, left, err := e.expire(ctx, group)
+			done += n
+			if err != nil {
+				return done, false, err
+			}
+			for _, b := range left {
+				kept[idOf(b)] = true
+			}
+			if done >= limit {
+				return done, true, nil
+			}
+		}
+		if last {
+			break
+		}
+	}
+	return done, false, nil
+}
+
+// groups cuts rows into runs of at most maxCommands reservations; a row is
+// never cut.
+func groups(blocks []store.DueBlock) [][]store.DueBlock {
+	var out [][]store.DueBlock
+	n, from := 0, 0
+	for i := range blocks {
+		if n > 0 && n+len(blocks[i].Keys) > maxCommands {
+			out = append(out, blocks[from:i])
+			n, from = 0, i
+		}
+		n += len(blocks[i].Keys)
+	}
+	if from < len(blocks) {
+		out = append(out, blocks[from:])
+	}
+	return out
+}
+
+// expire sends one EXPIRE for each reservation of the rows and drops the rows
+// of which all are settled. It returns how many reservations it looked at and
+// the rows it had to keep.
+func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int, kept []store.DueBlock, err error) {
+	start := time.Now()
+	var cmds []ledger.Command
+	for _, b := range blocks {
+		for _, it := range b.Keys {
+			cmds = append(cmds, ledger.Command{Op: ledger.OpExpire, Key: it.OrderKey, Attempt: it.Attempt, Budget: b.Bucket.Budget})
+		}
+	}
+	replies := e.exec.DoAll(ctx, cmds)
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
+	drop := make([]store.DueBlock, 0, len(blocks))
+	for _, b := range blocks {
+		settled, err := e.settled(ctx, b, replies[:len(b.Keys)])
+		if err != nil {
+			return done, kept, err
+		}
+		replies = replies[len(b.Keys):]
+		done += len(b.Keys)
+		if settled {
+			drop = append(drop, b)
+		} else {
+			kept = append(kept, b)
+		}
+	}
+	if len(drop) > 0 {
+		if err := e.idx.DropDue(ctx, drop); err != nil {
+			return done, kept, err
+		}
+	}
+	e.mu.Lock()
+	e.count.Rows += uint64(len(drop))
+	e.mu.Unlock()
+	return done, kept, e.pace(ctx, start, len(cmds))
+}
+
+// settled counts the replies of one row and says whether the row may go:
+// every reservation it names has expired, or needs this row no more.
+func (e *Expiry) settled(ctx context.Context, b store.DueBlock, replies []ledger.Reply) (bool, error) {
+	var expired, skipped, deferred uint64
+	var early []int
+	for i, r := range replies {
+		var rej *ledger.Rejection
+		switch {
+		case r.Err == nil:
+			expired++
+		case !errors.As(r.Err, &rej):
+			deferred++
+		case rej.Code == ledger.NotDue:
+			early = append(early, i)
+		case rej.Code.Info().Class == ledger.ClassState, rej.Code.Info().Class == ledger.ClassNotFound:
+			skipped++
+		default:
+			deferred++
+		}
+	}
+	n, err := e.extended(ctx, b, early)
+	if err != nil {
+		return false, err
+	}
+	skipped += n
+	deferred += uint64(len(early)) - n
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.count.Expired += expired
+	e.count.Skipped += skipped
+	e.count.Deferred += deferred
+	return deferred == 0, nil
+}
+
+// extended counts the reservations that are not due because they were
+// extended: those have a later row of their own. One that is not due for any
+// other reason (a clock that stepped back) needs this row still.
+func (e *Expiry) extended(ctx context.Context, b store.DueBlock, early []int) (n uint64, err error) {
+	if len(early) == 0 {
+		return 0, nil
+	}
+	keys := make([]ledger.OrderKey, len(early))
+	for i, j := range early {
+		keys[i] = b.Keys[j].OrderKey
+	}
+	rows, err := e.idx.Locate(ctx, keys)
+	if err != nil {
+		return 0, err
+	}
+	for i, j := range early {
+		a := rows[i].Attempt(b.Keys[j].Attempt)
+		if a == nil || a.State != ledger.StateReserved || a.Expires.After(b.Due) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// pace waits until n reservations were worth the time since start.
+func (e *Expiry) pace(ctx context.Context, start time.Time, n int) error {
+	e.mu.Lock()
+	rate := e.cfg.Rate
+	if e.overdue() > e.cfg.CatchUpAfter {
+		rate = e.cfg.CatchUpRate
+	}
+	e.mu.Unlock()
+	wait := time.Duration(n)*time.Second/time.Duration(rate) - time.Since(start)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

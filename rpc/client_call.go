@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// kind says what repeating a call means.
+type kind uint8
+
+const (
+	kindRead    kind = iota // changes nothing: its outcome is never unknown
+	kindCommand             // takes effect once per key
+)
+
+// call sends req until it has an answer, attempts or time run out, or the
+// error is one that sending it again cannot change.
+func call[Req, Res any](
+	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req,
+) (*Res, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, judge(err, false).err // nothing was sent
+	}
+	unknown := false
+	for attempt := 1; ; attempt++ {
+		res, err := once(ctx, c.opt.attemptTimeout, send, req)
+		if err == nil {
+			return res, nil
+		}
+		v := judge(err, ctx.Err() == nil)
+		v.err.Attempts = attempt
+		if k == kindCommand && v.unknown {
+			unknown = true
+		}
+		// A lost attempt stays open until the server has judged its key; "not
+		// done" and "too busy" speak of the last attempt only.
+		v.err.Unknown = unknown && (v.again || v.unknown || v.err.Detail == nil)
+		if !v.again || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, v.err)) {
+			return nil, v.err
+		}
+	}
+}
+
+// once sends req one time, within its own deadline.
+func once[Req, Res any](
+	ctx context.Context, timeout time.Duration, send func(context.Context, *Req) (*Res, error), req *Req,
+) (*Res, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	return send(ctx, req)
+}
+
+// delay is how long to wait before the next attempt: doubling from firstDelay
+// to maxDelay with half of it random, and never less than the server asks.
+func (c *Client) delay(attempt int, e *Error) time.Duration {
+	d := min(c.opt.firstDelay<<min(attempt-1, 16), maxDelay)
+	d = d/2 + rand.N(d/2+1)
+	if asked := e.Detail.GetRetryDelay().AsDuration(); asked > d {
+		d = asked + rand.N(asked/4+1) // so that those who were sent away do not return together
+	}
+	return d
+}
+
+// wait sleeps, unless the context ends first or would end meanwhile.
+func wait(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,142 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect/v2"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+// Execute runs any number of commands, in batches of up to MaxBatch, and gives
+// one result each, in order. Commands that were certainly not done, or got no
+// answer, are sent again with the same keys.
+//
+// There is a result for every command even when the error is not nil: those
+// that were given up carry an error with reason OUTCOME_UNKNOWN or UNAVAILABLE,
+// and the error says why. Commands refused by the server are results, not
+// errors.
+func (c *Client) Execute(ctx context.Context, commands []*cofferv1.Command) ([]*cofferv1.CommandResult, error) {
+	results := make([]*cofferv1.CommandResult, len(commands))
+	for at := 0; at < len(commands); at += MaxBatch {
+		index := make([]int, min(MaxBatch, len(commands)-at))
+		for i := range index {
+			index[i] = at + i
+		}
+		if err := c.executeBatch(ctx, commands, results, index); err != nil {
+			giveUp(results, err)
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// executeBatch sends the commands at index until each has a result that
+// sending it again cannot change, or attempts or time run out.
+func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command, results []*cofferv1.CommandResult, index []int) error {
+	for attempt := 1; ; attempt++ {
+		req := &cofferv1.ExecuteRequest{Commands: make([]*cofferv1.Command, len(index))}
+		for i, at := range index {
+			req.Commands[i] = commands[at]
+		}
+		res, err := call(ctx, c, kindCommand, c.reservations.Execute, req)
+		if err != nil {
+			for _, at := range index {
+				open(results, at, err)
+			}
+			return err
+		}
+		if len(res.GetResults()) != len(index) {
+			return &Error{
+				Code: connect.CodeInternal, Attempts: attempt, Unknown: true,
+				Cause: fmt.Errorf("%d commands got %d results", len(index), len(res.GetResults())),
+			}
+		}
+		var again []int
+		worst := &Error{}
+		for i, r := range res.GetResults() {
+			renumber(r.GetError().GetDetail(), index)
+			results[index[i]] = settle(results[index[i]], r)
+			if d := r.GetError().GetDetail(); d != nil && resend(d) {
+				again = append(again, index[i])
+				if d.GetRetryDelay().AsDuration() >= worst.Detail.GetRetryDelay().AsDuration() {
+					worst.Detail = d
+				}
+			}
+		}
+		if len(again) == 0 || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, worst)) {
+			return nil
+		}
+		index = again
+	}
+}
+
+// resend reports whether a command's error may pass when it is sent again.
+func resend(d *cofferv1.ErrorDetail) bool {
+	class := ledger.Code(d.GetReason()).Info().Class
+	return class == ledger.ClassRetry || class == ledger.ClassUnknown
+}
+
+// settle picks what is known of a command after another answer. An outcome
+// that was unknown stays so when the next attempt was merely not taken.
+func settle(before, now *cofferv1.CommandResult) *cofferv1.CommandResult {
+	was, is := before.GetError().GetDetail(), now.GetError().GetDetail()
+	if ledger.Code(was.GetReason()) == ledger.OutcomeUnknown && is != nil && ledger.Code(is.GetReason()).Info().Class == ledger.ClassRetry {
+		return before
+	}
+	return now
+}
+
+// open marks a command whose batch got no answer.
+func open(results []*cofferv1.CommandResult, at int, err error) {
+	var e *Error
+	r := &ledger.Rejection{Code: ledger.Unavailable, Message: "the server was not reached"}
+	switch {
+	case errors.Is(err, ErrOutcomeUnknown):
+		r = &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the server's answer was lost"}
+	case errors.As(err, &e) && e.Detail != nil:
+		fail := &cofferv1.CommandError{Code: e.Code.String(), Detail: e.Detail}
+		results[at] = settle(results[at], &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Error{Error: fail}})
+		return
+	}
+	fail := &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Error{Error: commandError(r)}}
+	results[at] = settle(results[at], fail)
+}
+
+// giveUp marks the commands that were never sent.
+func giveUp(results []*cofferv1.CommandResult, err error) {
+	for i, r := range results {
+		if r == nil {
+			fail := commandError(&ledger.Rejection{Code: ledger.Unavailable, Message: "not sent: an earlier batch failed: " + err.Error()})
+			results[i] = &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Error{Error: fail}}
+		}
+	}
+}
+
+// renumber turns the places of a batch, as the server counts them, into those
+// of the caller's list.
+func renumber(d *cofferv1.ErrorDetail, index []int) {
+	if d == nil {
+		return
+	}
+	d.Field = renumberText(d.GetField(), index)
+	d.Message = renumberText(d.GetMessage(), index)
+}
+
+func renumberText(s string, index []int) string {
+	const prefix = "commands["
+	at := strings.Index(s, prefix)
+	if at < 0 {
+		return s
+	}
+	var i int
+	if _, err := fmt.Sscanf(s[at:], prefix+"%d]", &i); err != nil || i < 0 || i >= len(index) {
+		return s
+	}
+	_, rest, _ := strings.Cut(s[at:], "]")
+	return fmt.Sprintf("%s%s%d]%s", s[:at], prefix, index[i], rest)
+}

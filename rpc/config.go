@@ -1,0 +1,62 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// MaxBatch is the most commands that one Execute may carry.
+const MaxBatch = 1000
+
+// compressMinBytes is the smallest response worth compressing: below it,
+// compression costs more time than the bytes it saves.
+const compressMinBytes = 16 << 10
+
+// Config bounds what the server takes.
+type Config struct {
+	// DefaultTenant is the tenant of calls without the Coffer-Tenant header.
+	// Empty: such calls are refused.
+	DefaultTenant string `yaml:"default_tenant"`
+	// MaxMessageBytes is the largest request, after decompression.
+	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// Reflection answers gRPC reflection, which describes the API to tools.
+	Reflection bool `yaml:"reflection"`
+}
+
+// DefaultConfig serves the tenant "default" and takes messages up to 4 MiB.
+func DefaultConfig() Config {
+	return Config{DefaultTenant: "default", MaxMessageBytes: 4 << 20, Reflection: true}
+}
+
+// Validate names every field that is out of range.
+func (c Config) Validate() error {
+	var errs []error
+	if c.DefaultTenant != "" {
+		if r := checkTenant(c.DefaultTenant); r != nil {
+			errs = append(errs, fmt.Errorf("default_tenant %s %s (allowed: %s)", r.Value, r.Message, r.Limit))
+		}
+	}
+	if c.MaxMessageBytes < 1<<10 || c.MaxMessageBytes > 64<<20 {
+		errs = append(errs, fmt.Errorf("max_message_bytes is %d (allowed: 1024 to 67108864)", c.MaxMessageBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// The checks of names are the domain's: a read refuses a name exactly as a
+// command would.
+
+func checkTenant(tenant string) *ledger.Rejection {
+	return checkBudget(ledger.BudgetID{Tenant: tenant, Key: "-"})
+}
+
+func checkBudget(id ledger.BudgetID) *ledger.Rejection {
+	c := ledger.Command{Op: ledger.OpFreeze, Budget: id, ID: "-"}
+	return c.Validate()
+}
+
+func checkKey(k ledger.OrderKey) *ledger.Rejection {
+	c := ledger.Command{Op: ledger.OpRelease, Key: k, Attempt: 1}
+	return c.Validate()
+}

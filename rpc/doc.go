@@ -1,0 +1,36 @@
+// Package rpc is Coffer on the wire: the Connect services, the one table from
+// domain errors to wire codes, the interceptors and the Go client. It imports
+// ledger, ledger/store (for its read views) and the generated code; what runs
+// commands reaches it through small interfaces.
+//
+//	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ tenant ──▶ validate ──▶ service ──▶ Executor (changes)
+//	          │      metrics,    panics,  header     schema         │
+//	          │      log         errors              rules          └───────▶ Reader   (reads)
+//	          └────▶ health, reflection
+//
+// One mux speaks Connect (binary and JSON, so that curl works), gRPC and
+// gRPC-Web. The services translate and nothing else: whether a command is
+// legal is decided in package ledger.
+//
+// Decisions of weight:
+//
+//   - Every refusal carries an ErrorDetail. Whether the schema's rules, the
+//     domain or the store refused is the same to a caller: reason, field, value
+//     and limit are there in each case.
+//   - OUTCOME_UNKNOWN is DEADLINE_EXCEEDED on the wire. It is the one standard
+//     code whose definition says that the operation may have completed, so a
+//     client that knows nothing of Coffer cannot take it for a failure, and
+//     generic retry policies (which retry UNAVAILABLE) leave it alone.
+//   - OVERLOADED is UNAVAILABLE like all that certainly was not done, and says
+//     in retry_delay when to come back: generic clients retry that code, while
+//     RESOURCE_EXHAUSTED is left to mean that money or room has run out.
+//   - The tenant is a header and never a field, so that no message can name
+//     another tenant's data.
+//   - A command of a batch is checked by itself. Only what makes the message
+//     unreadable, such as a string that is not UTF-8, refuses the whole call;
+//     nothing of it runs then.
+//   - JSON with a field that the schema does not know is refused: a mistyped
+//     "partial" would otherwise turn a part of a commit into the whole.
+//   - An error that is no refusal reaches the caller as INTERNAL without its
+//     text; the cause is logged once, in the outermost interceptor.
+package rpc

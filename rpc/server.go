@@ -1,0 +1,170 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	connectv1 "connectrpc.com/connect"
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
+)
+
+// Executor runs commands; shard.Executor is one. Every error is a
+// *ledger.Rejection. It must be safe for concurrent use.
+type Executor interface {
+	// Do runs one command and returns when it took effect or was refused.
+	Do(ctx context.Context, c ledger.Command) (ledger.Result, error)
+	// DoAll runs many and gives one reply each, in the same order.
+	DoAll(ctx context.Context, cs []ledger.Command) []ledger.Reply
+}
+
+// Reader answers reads; store.Store is one. Errors are *ledger.Rejection, or
+// failures whose cause no caller sees. It must be safe for concurrent use.
+type Reader interface {
+	Budget(ctx context.Context, id ledger.BudgetID) (*store.BudgetView, error)
+	Budgets(ctx context.Context, tenant string, p store.Page) (views []store.BudgetView, next string, err error)
+	Reservation(ctx context.Context, key ledger.OrderKey) (*ledger.Reservation, error)
+	Entries(ctx context.Context, id ledger.BudgetID, bucket *uint16, p store.Page) (entries []store.EntryView, next string, err error)
+	Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time) (*store.Replay, error)
+	Explain(ctx context.Context, tenant, order, benefit string) (*store.Explanation, error)
+	Cases(ctx context.Context, tenant string, p store.Page) (cases []store.CaseView, next string, err error)
+}
+
+// Maintainer checks and repairs the store as a whole; store.Store is one. The
+// progress functions are called from the goroutine of the call.
+type Maintainer interface {
+	Audit(ctx context.Context, progress func(phase string, done uint64)) (*store.AuditReport, error)
+	RebuildExpiry(ctx context.Context, progress func(scanned, written uint64)) error
+}
+
+// Status is what a node tells of itself.
+type Status struct {
+	Version, NodeID string
+	// Store is the engine: "embedded" or "fdb".
+	Store          string
+	Draining       bool
+	QueuedCommands uint64
+	// OldestOverdue is how long the oldest overdue reservation has waited
+	// for its expiry, LastExpiryPass how long ago the scanner last finished.
+	OldestOverdue, LastExpiryPass time.Duration
+}
+
+// Deps are what a Server works with. Executor, Reader, Maintainer and Status
+// are required.
+type Deps struct {
+	Executor   Executor
+	Reader     Reader
+	Maintainer Maintainer
+	// Status is called by GetStatus.
+	Status func(ctx context.Context) Status
+	// Ready answers health checks; nil is always ready.
+	Ready func() bool
+	// Registerer takes the metrics; nil keeps them unregistered.
+	Registerer prometheus.Registerer
+	// Log gets one line a call at debug level, and an error for each defect.
+	Log zerolog.Logger
+}
+
+func (d *Deps) validate() error {
+	var errs []error
+	for name, missing := range map[string]bool{
+		"executor": d.Executor == nil, "reader": d.Reader == nil, "maintainer": d.Maintainer == nil, "status": d.Status == nil,
+	} {
+		if missing {
+			errs = append(errs, fmt.Errorf("no %s", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Server is the API of one node as an http.Handler. It owns no goroutine and
+// is safe for concurrent use. For gRPC the http.Server it runs in must speak
+// HTTP/2, over TLS or unencrypted.
+type Server struct {
+	cfg   Config
+	ready func() bool
+	rpc   *connect.Server
+	mux   *http.ServeMux
+}
+
+// NewServer validates and wires; it starts nothing.
+func NewServer(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("rpc config: %w", err)
+	}
+	if err := deps.validate(); err != nil {
+		return nil, fmt.Errorf("rpc server: %w", err)
+	}
+	validator, err := newValidator()
+	if err != nil {
+		return nil, fmt.Errorf("rpc server: compiling the schema's rules: %w", err)
+	}
+	m := newMetrics(deps.Registerer)
+	s := &Server{cfg: cfg, ready: deps.Ready, mux: http.NewServeMux()}
+	s.rpc = connect.NewServer(
+		observeInterceptor(m, deps.Log),
+		edgeInterceptor,
+		tenantInterceptor(cfg.DefaultTenant),
+		validateInterceptor(validator, cfg.MaxMessageBytes),
+	)
+	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader})
+	cofferv1connect.RegisterReservationServiceHandler(s.rpc, &reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m})
+	cofferv1connect.RegisterLedgerServiceHandler(s.rpc, &ledgerService{reads: deps.Reader})
+	cofferv1connect.RegisterOperatorServiceHandler(s.rpc, &operatorService{maintain: deps.Maintainer, status: deps.Status})
+	s.Mount(s.mux)
+	return s, nil
+}
+
+// ServeHTTP answers the API's paths.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Mount puts the API, health and reflection on a mux that has other paths too.
+func (s *Server) Mount(mux connecthttp.ServeMux) {
+	opts := []connecthttp.Option{
+		connecthttp.WithReadMaxBytes(s.cfg.MaxMessageBytes),
+		connecthttp.WithCompressMinBytes(compressMinBytes),
+	}
+	connecthttp.Mount(mux, s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
+	if s.cfg.Reflection {
+		// Reflection has a server of its own: tools call it without a
+		// tenant, and it lists the API's services from the API's server.
+		meta := connect.NewServer(edgeInterceptor)
+		grpcreflect.Register(meta, grpcreflect.WithNamer(grpcreflect.NamerFunc(func() []string { return services })))
+		connecthttp.Mount(mux, meta, opts...)
+	}
+	mux.Handle(grpchealth.NewHandler(healthChecker{ready: s.ready}, connectv1.WithReadMaxBytes(4<<10)))
+}
+
+// services are what health and reflection know.
+var services = []string{
+	cofferv1connect.BudgetServiceName, cofferv1connect.ReservationServiceName,
+	cofferv1connect.LedgerServiceName, cofferv1connect.OperatorServiceName,
+}
+
+// healthChecker answers gRPC health checks for the process and each service.
+type healthChecker struct{ ready func() bool }
+
+func (h healthChecker) Check(_ context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := req.Service == ""
+	for _, s := range services {
+		known = known || s == req.Service
+	}
+	if !known {
+		return nil, connectv1.NewError(connectv1.CodeNotFound, errors.New("no such service"))
+	}
+	if h.ready != nil && !h.ready() {
+		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
+	}
+	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
+}
