@@ -63,13 +63,13 @@ func Transact(ctx context.Context, s Store, opt Options, fn func(Tx, Attempt) er
 	defer cancel()
 	outcome := NotCommitted
 	for n := 1; ; n++ {
-		stamp, err, inCommit := attempt(ctx, s, Attempt{Number: n, MayHaveCommitted: outcome == Unknown}, fn)
+		stamp, inCommit, err := attempt(ctx, s, Attempt{Number: n, MayHaveCommitted: outcome == Unknown}, fn)
 		if err == nil {
 			return stamp, nil
 		}
 		var ke *Error
 		if !errors.As(err, &ke) {
-			if outcome == Unknown {
+			if inCommit || outcome == Unknown { // an engine that does not say what happened
 				return Stamp{}, &TxError{Outcome: Unknown, Attempts: n, Cause: err}
 			}
 			return Stamp{}, err
@@ -90,23 +90,23 @@ func Transact(ctx context.Context, s Store, opt Options, fn func(Tx, Attempt) er
 }
 
 // attempt runs fn once. inCommit says whether the error came from the commit.
-func attempt(ctx context.Context, s Store, a Attempt, fn func(Tx, Attempt) error) (stamp Stamp, err error, inCommit bool) {
+func attempt(ctx context.Context, s Store, a Attempt, fn func(Tx, Attempt) error) (stamp Stamp, inCommit bool, err error) {
 	if ctx.Err() != nil {
-		return Stamp{}, ContextError(ctx, "begin"), false
+		return Stamp{}, false, ContextError(ctx, "begin")
 	}
 	tx, err := s.Begin(ctx)
 	if err != nil {
-		return Stamp{}, err, false
+		return Stamp{}, false, err
 	}
 	defer tx.Cancel()
 	if err := fn(tx, a); err != nil {
-		return Stamp{}, err, false
+		return Stamp{}, false, err
 	}
 	if ctx.Err() != nil { // nothing was sent yet: certainly not committed
-		return Stamp{}, ContextError(ctx, "commit"), false
+		return Stamp{}, false, ContextError(ctx, "commit")
 	}
 	stamp, err = tx.Commit(ctx)
-	return stamp, err, err != nil
+	return stamp, err != nil, err
 }
 
 // pause sleeps before attempt n+1, or returns false when ctx ended.

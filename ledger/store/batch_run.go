@@ -63,7 +63,7 @@ func answer(err error, out *Applied) error {
 // this is not its queue. A command whose receipt is there needs no bucket.
 func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *bucketState, reroute *ledger.BucketID, err error) {
 	a := row.Attempt(c.Attempt)
-	id := ledger.BudgetID{}
+	var id ledger.BudgetID
 	var want ledger.BucketID
 	switch {
 	case a != nil && a.State.HasLeg():
@@ -219,7 +219,7 @@ func (b *batch) runBudget(c *ledger.Command, out *Applied) error {
 	d := ledger.DecideBudget(&v, c)
 	if d.Rejection != nil {
 		out.Err = d.Rejection
-		return nil
+		return nil //nolint:nilerr // the refusal is the command's own answer
 	}
 	b.applying = true
 	if err := b.writeBudget(c, st, rs, &d, out); err != nil {

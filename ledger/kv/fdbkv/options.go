@@ -3,8 +3,6 @@ package fdbkv
 import (
 	"errors"
 	"time"
-
-	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
 // Options of Open.
@@ -19,22 +17,6 @@ type Options struct {
 	MaxInFlight int
 	// WatchPoll is how often a watch looks for itself. Default 1 s.
 	WatchPoll time.Duration
-}
-
-func (o Options) withDefaults() Options {
-	if o.Timeout <= 0 {
-		o.Timeout = 4 * time.Second
-	}
-	if o.SizeLimit <= 0 {
-		o.SizeLimit = kv.MaxTxBytes
-	}
-	if o.MaxInFlight <= 0 {
-		o.MaxInFlight = 128
-	}
-	if o.WatchPoll <= 0 {
-		o.WatchPoll = time.Second
-	}
-	return o
 }
 
 // Errors of Open and Check, for errors.Is. Each says in its text what to do.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
@@ -23,6 +24,22 @@ var opened = struct {
 	sync.Mutex
 	dbs map[string]fdb.Database
 }{dbs: map[string]fdb.Database{}}
+
+func (o Options) withDefaults() Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 4 * time.Second
+	}
+	if o.SizeLimit <= 0 {
+		o.SizeLimit = kv.MaxTxBytes
+	}
+	if o.MaxInFlight <= 0 {
+		o.MaxInFlight = 128
+	}
+	if o.WatchPoll <= 0 {
+		o.WatchPoll = time.Second
+	}
+	return o
+}
 
 // Store is the FoundationDB engine. It is safe for concurrent use.
 type Store struct {
