@@ -102,15 +102,16 @@ func checkOptionalID(field, s string) *Rejection {
 	return checkID(field, s)
 }
 
-// check validates a budget's name. Neither part may hold a slash.
+// check validates a budget's name, which callers write as one field. Neither
+// part may hold a slash.
 func (b BudgetID) check(field string) *Rejection {
 	if r := checkID("tenant", b.Tenant); r != nil {
 		return r
 	}
-	if r := checkOptionalID(field+".funder", b.Funder); r != nil {
+	if r := checkOptionalID(field, b.Funder); r != nil {
 		return r
 	}
-	if r := checkID(field+".key", b.Key); r != nil {
+	if r := checkID(field, b.Key); r != nil {
 		return r
 	}
 	if strings.Contains(b.Funder, "/") || strings.Contains(b.Key, "/") {

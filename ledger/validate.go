@@ -63,8 +63,11 @@ func (c *Command) validateOrder() *Rejection {
 	case OpExtend:
 		return checkTTL(c.TTL)
 	case OpCommit:
-		if c.Amount < 0 || (c.Partial && c.Amount == 0) {
-			return checkAmount("amount_minor", c.Amount)
+		if c.Amount < 0 {
+			return invalid("amount_minor", itoa(c.Amount), "0 (all that is held) to 9223372036854775807 minor units", "is negative")
+		}
+		if c.Partial && c.Amount == 0 {
+			return invalid("amount_minor", "0", "1 to 9223372036854775807 minor units", "must be positive for a partial commit")
 		}
 	case OpReverse:
 		return checkAmount("amount_minor", c.Amount)

@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of the tests.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func testConfig() Config {
 	cfg := DefaultConfig()

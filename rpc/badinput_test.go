@@ -86,7 +86,7 @@ func TestBadReserves(t *testing.T) {
 		},
 	}
 	w := newWorld(t)
-	c := w.client(t)
+	c := w.client(t, WithoutBatching())
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			m := reserveRequest()
@@ -127,7 +127,7 @@ func reserveCommand(m *cofferv1.ReserveRequest) *cofferv1.Command {
 
 func TestBadInputElsewhere(t *testing.T) {
 	w := newWorld(t)
-	c := w.client(t)
+	c := w.client(t, WithoutBatching())
 	try := func(name string, err error, field, value, limit string) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) { t.Helper(); wantBad(t, err, field, value, limit) })

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
 
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
 )
 
@@ -44,8 +45,9 @@ type Client struct {
 	ledger       cofferv1connect.LedgerServiceClient
 	operator     cofferv1connect.OperatorServiceClient
 
-	opt  clientOptions
-	base string
+	gather *gatherer // nil: each command is a call of its own
+	opt    clientOptions
+	base   string
 }
 
 type clientOptions struct {
@@ -56,6 +58,7 @@ type clientOptions struct {
 	attemptTimeout time.Duration
 	firstDelay     time.Duration
 	maxMessage     int
+	unary          bool
 }
 
 // Option changes a Client.
@@ -81,6 +84,11 @@ func WithAttemptTimeout(d time.Duration) Option {
 	return func(o *clientOptions) { o.attemptTimeout = d }
 }
 
+// WithoutBatching sends each command as a call of its own. By default, commands
+// that many callers give at once travel together in batches; no command waits
+// for company.
+func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
+
 // NewClient makes a client of the server at baseURL, such as
 // "http://localhost:7480". It opens no connection before the first call.
 func NewClient(baseURL string, opts ...Option) *Client {
@@ -104,13 +112,19 @@ func newClient(baseURL string, o clientOptions) *Client {
 	case ProtocolConnect:
 	}
 	c := connect.NewClient(connecthttp.NewTransport(o.http, baseURL, topts...), sendTenant(o.tenant))
-	return &Client{
+	client := &Client{
 		budgets:      cofferv1connect.NewBudgetServiceClient(c),
 		reservations: cofferv1connect.NewReservationServiceClient(c),
 		ledger:       cofferv1connect.NewLedgerServiceClient(c),
 		operator:     cofferv1connect.NewOperatorServiceClient(c),
 		opt:          o, base: baseURL,
 	}
+	if !o.unary {
+		client.gather = &gatherer{execute: func(ctx context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+			return once(ctx, o.attemptTimeout, client.reservations.Execute, &cofferv1.ExecuteRequest{Commands: msgs})
+		}}
+	}
+	return client
 }
 
 // newHTTPClient speaks HTTP/1.1 for Connect, where it is faster on the

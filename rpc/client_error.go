@@ -136,9 +136,10 @@ func judgeReason(e *Error) verdict {
 	}
 }
 
-// neverSent reports whether no connection came about.
+// neverSent reports whether no connection came about, or the command did not
+// leave this client.
 func neverSent(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
-	return errors.As(err, &dns) || (errors.As(err, &op) && op.Op == "dial")
+	return errors.Is(err, errNotSent) || errors.As(err, &dns) || (errors.As(err, &op) && op.Op == "dial")
 }

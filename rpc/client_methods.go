@@ -16,37 +16,37 @@ func outcome[Res interface{ GetOutcome() *cofferv1.Outcome }](res Res, err error
 
 // Reserve holds money of a budget for one benefit of one order.
 func (c *Client) Reserve(ctx context.Context, req *cofferv1.ReserveRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Reserve, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Reserve{Reserve: req}}, c.reservations.Reserve, req)
 }
 
 // Commit spends what is held, whole or in parts.
 func (c *Client) Commit(ctx context.Context, req *cofferv1.CommitRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Commit, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Commit{Commit: req}}, c.reservations.Commit, req)
 }
 
 // Extend gives a hold more time.
 func (c *Client) Extend(ctx context.Context, req *cofferv1.ExtendRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Extend, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Extend{Extend: req}}, c.reservations.Extend, req)
 }
 
 // Release gives a hold back; before its Reserve it leaves a tombstone.
 func (c *Client) Release(ctx context.Context, req *cofferv1.ReleaseRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Release, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Release{Release: req}}, c.reservations.Release, req)
 }
 
 // Reclaim spends a hold that was released or has expired.
 func (c *Client) Reclaim(ctx context.Context, req *cofferv1.ReclaimRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Reclaim, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Reclaim{Reclaim: req}}, c.reservations.Reclaim, req)
 }
 
 // Reverse refunds part or all of what was committed.
 func (c *Client) Reverse(ctx context.Context, req *cofferv1.ReverseRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Reverse, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Reverse{Reverse: req}}, c.reservations.Reverse, req)
 }
 
 // Reinstate undoes a refund that was itself cancelled.
 func (c *Client) Reinstate(ctx context.Context, req *cofferv1.ReinstateRequest) (*cofferv1.Outcome, error) {
-	return outcome(call(ctx, c, kindCommand, c.reservations.Reinstate, req))
+	return command(ctx, c, &cofferv1.Command{Command: &cofferv1.Command_Reinstate{Reinstate: req}}, c.reservations.Reinstate, req)
 }
 
 // Resolve settles a command whose answer was lost: it gives the command's

@@ -222,7 +222,7 @@ func TestInfrastructureFailureIsLoggedOnceAndNotTold(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	w := newWorld(t)
-	c := w.client(t)
+	c := w.client(t, WithoutBatching())
 	w.exec.do = func(k ledger.Command) (ledger.Result, error) {
 		r := accepted(k)
 		r.Skipped = k.Key.Order == "skip"

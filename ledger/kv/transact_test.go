@@ -219,3 +219,11 @@ func TestTransactBeginErrors(t *testing.T) {
 		t.Fatalf("%v after %d", err, s.begins)
 	}
 }
+
+func TestTransactUntypedCommitErrorIsUnknown(t *testing.T) {
+	s := &scripted{commits: []func(context.Context) error{func(context.Context) error { return errDecided }}}
+	_, err := Transact(t.Context(), s, Options{}, func(Tx, Attempt) error { return nil })
+	if !errors.Is(err, errDecided) || OutcomeOf(err) != Unknown {
+		t.Fatalf("%v, outcome %v", err, OutcomeOf(err))
+	}
+}

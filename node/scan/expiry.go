@@ -161,6 +161,14 @@ func (e *Expiry) Ready() error {
 	return nil
 }
 
+// anythingDue says whether the oldest row that look found is due. The index
+// names whole seconds, so a second of doubt is given to the row.
+func (e *Expiry) anythingDue() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.oldest.IsZero() && time.Since(e.oldest) > -time.Second
+}
+
 func (e *Expiry) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

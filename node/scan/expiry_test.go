@@ -363,6 +363,7 @@ func TestFailedPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.broken = errors.New("disk on fire")
+		w.hold(1, time.Now().Add(-time.Second), "a")
 		e := w.expiry(t, DefaultConfig())
 		run(t, e, 2500*time.Millisecond)
 		s := e.Status(t.Context())
@@ -371,7 +372,6 @@ func TestFailedPass(t *testing.T) {
 		}
 		e.exec = nil // a panic
 		w.broken = nil
-		w.hold(1, time.Now().Add(-time.Second), "a")
 		if err := e.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "panic") {
 			t.Errorf("pass with a panic: %v", err)
 		}

@@ -232,6 +232,9 @@ func (s *Store) finish(g *group) {
 	// be read again, so nothing is acknowledged after it.
 	if err := s.Failure(); err != nil {
 		g.unknown(err)
+		if !s.abandoned.Load() {
+			_ = g.snap.Close()
+		}
 		return
 	}
 	s.watches.during(g, func() {

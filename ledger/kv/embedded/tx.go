@@ -80,6 +80,9 @@ func (t *tx) readable(op string) error {
 	if t.ended {
 		return &kv.Error{Code: kv.CodeUsedTx, Op: op}
 	}
+	if t.store.isClosed() {
+		return &kv.Error{Code: kv.CodeClosed, Op: op}
+	}
 	if t.ctx.Err() != nil {
 		return kv.ContextError(t.ctx, op)
 	}

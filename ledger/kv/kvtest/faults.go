@@ -202,11 +202,8 @@ func (e *env) crashRound(round int, above kv.Stamp) kv.Stamp {
 		before[k] = v
 	}
 	mu.Unlock()
-	old := e.s
-	e.s = e.h.Crash(e.T)
+	crashed := e.h.Crash(e.T)
 	close(stop)
-	crashed := e.s
-	e.s = old
 	wg.Wait()
 	e.s = crashed
 	return e.checkPairs(round, before, above)

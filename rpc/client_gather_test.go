@@ -1,0 +1,238 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect/v2"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+// stage is an execute function that the test lets go, batch by batch.
+type stage struct {
+	begun chan []*cofferv1.Command
+	end   chan error
+}
+
+func newStage() *stage { return &stage{begun: make(chan []*cofferv1.Command), end: make(chan error)} }
+
+func (s *stage) execute(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+	s.begun <- msgs
+	if err := <-s.end; err != nil {
+		return nil, err
+	}
+	return answers(msgs), nil
+}
+
+// answers gives each command its own order id back.
+func answers(msgs []*cofferv1.Command) *cofferv1.ExecuteResponse {
+	res := &cofferv1.ExecuteResponse{}
+	for _, m := range msgs {
+		res.Results = append(res.Results, &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Outcome{
+			Outcome: &cofferv1.Outcome{OrderId: m.GetReserve().GetOrderId()}}})
+	}
+	return res
+}
+
+func orderCommandNamed(order string) *cofferv1.Command {
+	return &cofferv1.Command{Command: &cofferv1.Command_Reserve{Reserve: &cofferv1.ReserveRequest{
+		OrderId: order, BenefitKey: "b", Budget: "spring", AmountMinor: 1, Currency: "BRL", Ttl: durationpb.New(1e9)}}}
+}
+
+// waiting blocks until n commands wait in the gatherer.
+func waiting(g *gatherer, n int) {
+	for {
+		g.mu.Lock()
+		got := len(g.queue)
+		g.mu.Unlock()
+		if got == n {
+			return
+		}
+	}
+}
+
+// crowd sends commands and collects their answers.
+type crowd struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	got  map[string]int
+	errs map[string]error
+}
+
+func newCrowd() *crowd { return &crowd{got: map[string]int{}, errs: map[string]error{}} }
+
+func (c *crowd) send(ctx context.Context, g *gatherer, name, order string) {
+	c.wg.Go(func() {
+		res, err := g.send(ctx, orderCommandNamed(order))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.errs[name] = err
+		if err == nil {
+			c.got[res.GetOutcome().GetOrderId()]++
+		}
+	})
+}
+
+func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
+	s := newStage()
+	g := &gatherer{execute: s.execute}
+	c := newCrowd()
+	for i := range maxFlights {
+		c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("first", i))
+		if batch := <-s.begun; len(batch) != 1 {
+			t.Fatalf("a lone command went with %d", len(batch))
+		}
+	}
+	const n = 40
+	for i := range n {
+		c.send(t.Context(), g, fmt.Sprint("c", i), fmt.Sprint("o", i))
+	}
+	waiting(g, n)
+	s.end <- nil
+	if batch := <-s.begun; len(batch) != n {
+		t.Errorf("%d of %d went with the next batch", len(batch), n)
+	}
+	for range maxFlights {
+		s.end <- nil
+	}
+	c.wg.Wait()
+	if len(c.got) != n+maxFlights {
+		t.Errorf("%d answers, want %d: %v", len(c.got), n+maxFlights, c.errs)
+	}
+	for order, times := range c.got {
+		if times != 1 {
+			t.Errorf("answer for %s came %d times", order, times)
+		}
+	}
+}
+
+func TestOneKeyNeverSharesABatch(t *testing.T) {
+	s := newStage()
+	g := &gatherer{execute: s.execute}
+	c := newCrowd()
+	for i := range maxFlights {
+		c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("first", i))
+		<-s.begun
+	}
+	for i := range 3 {
+		c.send(t.Context(), g, fmt.Sprint("same", i), "same")
+		c.send(t.Context(), g, fmt.Sprint("other", i), fmt.Sprint("other", i))
+	}
+	waiting(g, 6)
+	for _, want := range []int{4, 1} { // same and three others; then same again on the flight that ended
+		s.end <- nil
+		if batch := <-s.begun; len(batch) != want {
+			t.Errorf("batch of %d, want %d", len(batch), want)
+		}
+	}
+	s.end <- nil
+	<-s.begun
+	s.end <- nil
+	s.end <- nil
+	c.wg.Wait()
+	if c.got["same"] != 3 {
+		t.Errorf("answers %v, errors %v", c.got, c.errs)
+	}
+}
+
+func TestCancelledCommandLeavesItsBatchAlone(t *testing.T) {
+	s := newStage()
+	g := &gatherer{execute: s.execute}
+	c := newCrowd()
+	flying, stopFlying := context.WithCancel(t.Context())
+	for i := range maxFlights {
+		c.send(flying, g, fmt.Sprint("flying", i), fmt.Sprint("first", i))
+		<-s.begun
+	}
+	queued, leave := context.WithCancel(t.Context())
+	c.send(queued, g, "queued", "q")
+	c.send(t.Context(), g, "stays", "s")
+	waiting(g, 2)
+	leave()
+	waiting(g, 1)
+	stopFlying()
+	for c.count() < 1+maxFlights { // the one that left the queue and those in flight have their errors
+	}
+	s.end <- nil
+	if batch := <-s.begun; len(batch) != 1 || batch[0].GetReserve().GetOrderId() != "s" {
+		t.Errorf("batch %v, want the one that stayed", batch)
+	}
+	for range maxFlights {
+		s.end <- nil
+	}
+	c.wg.Wait()
+	if err := c.errs["queued"]; !errors.Is(err, context.Canceled) || judge(err, false).unknown {
+		t.Errorf("a command that was never sent ends with %v", err)
+	}
+	if err := c.errs["flying0"]; !errors.Is(err, context.Canceled) || !judge(err, false).unknown {
+		t.Errorf("a command in flight ends with %v, which is not unknown", err)
+	}
+	if c.errs["stays"] != nil {
+		t.Error(c.errs["stays"])
+	}
+}
+
+func (c *crowd) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.errs)
+}
+
+// A batch that is refused as a whole is taken apart: only the culprit fails.
+func TestOneCulpritFailsAlone(t *testing.T) {
+	refuse := connect.NewError(connect.CodeInvalidArgument, "message too large")
+	g := &gatherer{flights: maxFlights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+		for _, m := range msgs {
+			if m.GetReserve().GetOrderId() == "o5" {
+				return nil, refuse
+			}
+		}
+		return answers(msgs), nil
+	}}
+	c := newCrowd()
+	for i := range 16 {
+		c.send(t.Context(), g, fmt.Sprint("o", i), fmt.Sprint("o", i))
+	}
+	waiting(g, 16)
+	g.fly() // one batch of all of them
+	c.wg.Wait()
+	for name, err := range c.errs {
+		if (name == "o5") != errors.Is(err, refuse) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(c.got) != 15 {
+		t.Errorf("%d answers, want 15", len(c.got))
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	g := &gatherer{flights: maxFlights, queue: make([]*gathered, maxGathered)}
+	_, err := g.send(t.Context(), orderCommandNamed("o"))
+	if v := judge(err, true); v.err.Code != connect.CodeUnavailable || v.unknown || !v.again {
+		t.Errorf("got %v: %+v", err, v)
+	}
+}
+
+func TestRefusalOutOfABatchReadsLikeOneAlone(t *testing.T) {
+	w := newWorld(t)
+	w.exec.do = func(ledger.Command) (ledger.Result, error) {
+		return ledger.Result{}, &ledger.Rejection{Code: ledger.InsufficientBudget, Field: "amount_minor", Value: "5", Limit: "3", Message: "exceeds it"}
+	}
+	_, together := w.client(t).Reserve(t.Context(), reserveRequest())
+	_, alone := w.client(t, WithoutBatching()).Reserve(t.Context(), reserveRequest())
+	if together.Error() != alone.Error() || refusal(t, together).Detail.GetField() != "amount_minor" || refusal(t, together).Code != refusal(t, alone).Code {
+		t.Errorf("in a batch %q, alone %q", together, alone)
+	}
+	bad := reserveRequest()
+	bad.OrderId = "\xff"
+	if _, err := w.client(t).Reserve(t.Context(), bad); ReasonOf(err) == "" && connect.CodeOf(err) == connect.CodeUnknown {
+		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+}
