@@ -107,8 +107,10 @@ func existing(v *View, c *Command) (*Attempt, *Decision) {
 		return nil, &d
 	}
 	if a == nil || a.State == StateNone || a.State == StateVoid {
-		d := reject(&Rejection{Code: ReservationNotFound, Field: "order_id", Value: clip(v.Row.Key.Order),
-			Message: fmt.Sprintf("has no reservation of benefit %s, attempt %d", clip(v.Row.Key.Benefit), c.Attempt)})
+		d := reject(&Rejection{
+			Code: ReservationNotFound, Field: "order_id", Value: clip(v.Row.Key.Order),
+			Message: fmt.Sprintf("has no reservation of benefit %s, attempt %d", clip(v.Row.Key.Benefit), c.Attempt),
+		})
 		return nil, &d
 	}
 	if r := checkBudgetHint(c, a); r != nil {
@@ -122,26 +124,34 @@ func checkBudgetHint(c *Command, a *Attempt) *Rejection {
 	if c.Budget.IsZero() || a.Leg.Bucket.Budget.IsZero() || c.Budget == a.Leg.Bucket.Budget {
 		return nil
 	}
-	return &Rejection{Code: BudgetMismatch, Field: "budget", Value: c.Budget.String(),
-		Limit: a.Leg.Bucket.Budget.String(), Message: "is not the reservation's budget"}
+	return &Rejection{
+		Code: BudgetMismatch, Field: "budget", Value: c.Budget.String(),
+		Limit: a.Leg.Bucket.Budget.String(), Message: "is not the reservation's budget",
+	}
 }
 
 func reject(r *Rejection) Decision { return Decision{Rejection: r} }
 
 func illegal(c *Command, a *Attempt, want string) Decision {
-	return reject(&Rejection{Code: IllegalState, State: a.State.String(), Attempt: a.Number,
-		Message: fmt.Sprintf("%s is legal from %s; attempt %d is %s", c.Op, want, a.Number, a.State)})
+	return reject(&Rejection{
+		Code: IllegalState, State: a.State.String(), Attempt: a.Number,
+		Message: fmt.Sprintf("%s is legal from %s; attempt %d is %s", c.Op, want, a.Number, a.State),
+	})
 }
 
 // replay answers a command whose receipt is there.
 func replay(c *Command, rc *Receipt) Decision {
 	if rc.Void {
-		return reject(&Rejection{Code: Voided, Attempt: c.Attempt, Replayed: true,
-			Message: fmt.Sprintf("%s of attempt %d was settled as never happening", rc.Op, c.Attempt)})
+		return reject(&Rejection{
+			Code: Voided, Attempt: c.Attempt, Replayed: true,
+			Message: fmt.Sprintf("%s of attempt %d was settled as never happening", rc.Op, c.Attempt),
+		})
 	}
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
-		return reject(&Rejection{Code: IdempotencyConflict, Fields: fields, Attempt: c.Attempt, State: rc.Outcome.State.String(),
-			Message: fmt.Sprintf("%s with this key was first sent with other values of %v", c.Op, fields)})
+		return reject(&Rejection{
+			Code: IdempotencyConflict, Fields: fields, Attempt: c.Attempt, State: rc.Outcome.State.String(),
+			Message: fmt.Sprintf("%s with this key was first sent with other values of %v", c.Op, fields),
+		})
 	}
 	if rc.Rejection != "" {
 		return reject(rc.refusal(c.Attempt))
@@ -151,9 +161,11 @@ func replay(c *Command, rc *Receipt) Decision {
 
 // refusal gives a recorded rejection again.
 func (r *Receipt) refusal(attempt uint32) *Rejection {
-	return &Rejection{Code: r.Rejection, State: r.Outcome.State.String(), Attempt: attempt, Replayed: true,
+	return &Rejection{
+		Code: r.Rejection, State: r.Outcome.State.String(), Attempt: attempt, Replayed: true,
 		Requested: r.Requested, Available: r.Available,
-		Message: fmt.Sprintf("attempt %d was refused for this reason and stays refused", attempt)}
+		Message: fmt.Sprintf("attempt %d was refused for this reason and stays refused", attempt),
+	}
 }
 
 func resultOf(c *Command, o Outcome, replayed bool) Result {
@@ -217,8 +229,10 @@ func accept(v *View, c *Command, ch change) Decision {
 func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 	after, ok := b.Balances.Add(d)
 	if !ok {
-		return after, &Rejection{Code: AmountOverflow, Field: "amount_minor", Value: fmt.Sprintf("%+v", d),
-			Limit: "9223372036854775807 minor units per sum", Message: "makes a sum of bucket " + b.ID.String() + " overflow"}
+		return after, &Rejection{
+			Code: AmountOverflow, Field: "amount_minor", Value: fmt.Sprintf("%+v", d),
+			Limit: "9223372036854775807 minor units per sum", Message: "makes a sum of bucket " + b.ID.String() + " overflow",
+		}
 	}
 	if err := after.Check(); err != nil {
 		return after, &Rejection{Code: Corrupt, Message: "bucket " + b.ID.String() + " would break an invariant", Cause: err}
@@ -235,9 +249,11 @@ func room(row *Reservation, c *Command, a *Attempt) *Rejection {
 	if len(a.Receipts) < limit && row.receipts() < rowLimit {
 		return nil
 	}
-	return &Rejection{Code: OperationLimit, Field: "operation", Value: c.Op.String(),
+	return &Rejection{
+		Code: OperationLimit, Field: "operation", Value: c.Op.String(),
 		Limit: fmt.Sprintf("%d operations an attempt, %d a benefit", limit, rowLimit), State: a.State.String(), Attempt: a.Number,
-		Message: fmt.Sprintf("comes after %d operations on attempt %d", len(a.Receipts), a.Number)}
+		Message: fmt.Sprintf("comes after %d operations on attempt %d", len(a.Receipts), a.Number),
+	}
 }
 
 // short decides what happens when the bucket lacks money: ask for a pull from
@@ -251,6 +267,8 @@ func short(v *View, want int64) Decision {
 	if v.Pulled {
 		available = v.TotalAvailable
 	}
-	return reject(&Rejection{Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(available),
-		Requested: want, Available: available, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID)})
+	return reject(&Rejection{
+		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(available),
+		Requested: want, Available: available, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
+	})
 }

@@ -64,8 +64,10 @@ func DecideBudget(v *BudgetView, c *Command) BudgetDecision {
 	switch c.Op {
 	case OpFund, OpDefund:
 		if c.Currency != b.Currency {
-			return BudgetDecision{Rejection: &Rejection{Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
-				Message: fmt.Sprintf("is not the currency of budget %s", b.ID)}}
+			return BudgetDecision{Rejection: &Rejection{
+				Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
+				Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
+			}}
 		}
 		if c.Op == OpFund {
 			return fund(v, c)
@@ -84,8 +86,10 @@ func DecideBudget(v *BudgetView, c *Command) BudgetDecision {
 
 func replayBudget(v *BudgetView, c *Command, rc *BudgetReceipt) BudgetDecision {
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
-		return BudgetDecision{Rejection: &Rejection{Code: IdempotencyConflict, Field: "idempotency_key", Value: clip(c.ID), Fields: fields,
-			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %v", rc.Op, rc.Budget, fields)}}
+		return BudgetDecision{Rejection: &Rejection{
+			Code: IdempotencyConflict, Field: "idempotency_key", Value: clip(c.ID), Fields: fields,
+			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %v", rc.Op, rc.Budget, fields),
+		}}
 	}
 	if v.Budget == nil {
 		return BudgetDecision{Rejection: &Rejection{Code: Corrupt, Message: fmt.Sprintf("budget %s has a receipt but no row", rc.Budget)}}
@@ -99,8 +103,10 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 	def := c.Canonical()
 	if b := v.Budget; b != nil {
 		if fields := differing(OpCreate, b.Definition, def); fields != nil {
-			return BudgetDecision{Rejection: &Rejection{Code: IdempotencyConflict, Field: "budget", Value: b.ID.String(), Fields: fields,
-				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %v", fields)}}
+			return BudgetDecision{Rejection: &Rejection{
+				Code: IdempotencyConflict, Field: "budget", Value: b.ID.String(), Fields: fields,
+				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %v", fields),
+			}}
 		}
 		first := *b
 		first.State = BudgetOpen
@@ -113,12 +119,16 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 			return BudgetDecision{Rejection: r}
 		}
 		if v.Sink.Currency != c.Currency {
-			return BudgetDecision{Rejection: &Rejection{Code: CurrencyMismatch, Field: "policy.reversal_sink", Value: v.Sink.Currency,
-				Limit: c.Currency, Message: "has another currency"}}
+			return BudgetDecision{Rejection: &Rejection{
+				Code: CurrencyMismatch, Field: "policy.reversal_sink", Value: v.Sink.Currency,
+				Limit: c.Currency, Message: "has another currency",
+			}}
 		}
 	}
-	b := &Budget{ID: c.Budget, Currency: c.Currency, State: BudgetOpen, Policy: c.Policy,
-		Epoch: Epoch{Number: 1, Buckets: uint16(c.Buckets)}, Created: v.Now, Definition: def}
+	b := &Budget{
+		ID: c.Budget, Currency: c.Currency, State: BudgetOpen, Policy: c.Policy,
+		Epoch: Epoch{Number: 1, Buckets: uint16(c.Buckets)}, Created: v.Now, Definition: def,
+	}
 	entry := BucketEntry{Bucket: BucketID{Budget: b.ID}, Entry: Entry{Seq: 1, Type: EntryCreate, Correlation: c.Correlation}}
 	return BudgetDecision{Result: Result{Budget: b.ID, Definition: b}, Budget: b, Entries: []BucketEntry{entry}}
 }
@@ -147,8 +157,10 @@ func defund(v *BudgetView, c *Command) BudgetDecision {
 		total += b.Available // bounded by the funded total, which fits
 	}
 	if c.Amount > total {
-		return BudgetDecision{Rejection: &Rejection{Code: InsufficientBudget, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(total),
-			Requested: c.Amount, Available: total, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID)}}
+		return BudgetDecision{Rejection: &Rejection{
+			Code: InsufficientBudget, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(total),
+			Requested: c.Amount, Available: total, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
+		}}
 	}
 	return move(v, c, EntryDefund, planTake(have, c.Amount), -1)
 }
@@ -166,12 +178,15 @@ func move(v *BudgetView, c *Command, t EntryType, shares []int64, sign int64) Bu
 				return BudgetDecision{Rejection: r}
 			}
 			d.Entries = append(d.Entries, BucketEntry{Bucket: b.ID, Entry: Entry{
-				Seq: b.Seq + 1, Type: t, Delta: delta, After: after, Cause: c.ID, Correlation: c.Correlation}})
+				Seq: b.Seq + 1, Type: t, Delta: delta, After: after, Cause: c.ID, Correlation: c.Correlation,
+			}})
 		}
 		var ok bool
 		if totals, ok = totals.Add(after); !ok {
-			return BudgetDecision{Rejection: &Rejection{Code: AmountOverflow, Field: "amount_minor", Value: itoa(c.Amount),
-				Limit: "9223372036854775807 minor units in all", Message: "makes the total of budget " + v.Budget.ID.String() + " overflow"}}
+			return BudgetDecision{Rejection: &Rejection{
+				Code: AmountOverflow, Field: "amount_minor", Value: itoa(c.Amount),
+				Limit: "9223372036854775807 minor units in all", Message: "makes the total of budget " + v.Budget.ID.String() + " overflow",
+			}}
 		}
 	}
 	d.finish(v, c, v.Budget.State, totals)
@@ -207,12 +222,15 @@ func switchState(v *BudgetView, c *Command, t EntryType, to BudgetState, from ..
 	b.State = to
 	first := v.Buckets[0]
 	d := BudgetDecision{Budget: &b, Entries: []BucketEntry{{Bucket: first.ID, Entry: Entry{
-		Seq: first.Seq + 1, Type: t, After: first.Balances, Cause: c.ID, Correlation: c.Correlation}}}}
+		Seq: first.Seq + 1, Type: t, After: first.Balances, Cause: c.ID, Correlation: c.Correlation,
+	}}}}
 	d.finish(v, c, to, totals)
 	return d
 }
 
 func budgetIllegal(b *Budget, c *Command, want string) BudgetDecision {
-	return BudgetDecision{Rejection: &Rejection{Code: BudgetIllegalState, State: b.State.String(),
-		Message: fmt.Sprintf("%s is legal from %s; budget %s is %s", c.Op, want, b.ID, b.State)}}
+	return BudgetDecision{Rejection: &Rejection{
+		Code: BudgetIllegalState, State: b.State.String(),
+		Message: fmt.Sprintf("%s is legal from %s; budget %s is %s", c.Op, want, b.ID, b.State),
+	}}
 }

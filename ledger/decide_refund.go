@@ -10,8 +10,10 @@ func reverse(v *View, c *Command, a *Attempt) Decision {
 	}
 	n := *a
 	if left := n.Leg.Committed - n.Leg.Reversed; c.Amount > left {
-		return reject(&Rejection{Code: RefundExceedsCommit, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(left),
-			State: a.State.String(), Attempt: a.Number, Requested: c.Amount, Available: left, Message: "is above what is committed and not yet refunded"})
+		return reject(&Rejection{
+			Code: RefundExceedsCommit, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(left),
+			State: a.State.String(), Attempt: a.Number, Requested: c.Amount, Available: left, Message: "is above what is committed and not yet refunded",
+		})
 	}
 	n.Leg.Reversed += c.Amount
 	n.State = refundState(&n.Leg)
@@ -44,8 +46,10 @@ func refundState(l *Leg) State {
 func reinstate(v *View, c *Command, a *Attempt) Decision {
 	rc := a.receipt(OpReverse, c.ID)
 	if rc == nil || rc.Void {
-		return reject(&Rejection{Code: RefundNotFound, Field: "refund_id", Value: clip(c.ID), State: a.State.String(), Attempt: a.Number,
-			Message: fmt.Sprintf("is not a refund of attempt %d", a.Number)})
+		return reject(&Rejection{
+			Code: RefundNotFound, Field: "refund_id", Value: clip(c.ID), State: a.State.String(), Attempt: a.Number,
+			Message: fmt.Sprintf("is not a refund of attempt %d", a.Number),
+		})
 	}
 	if h := v.Row.holder(a.Number); h != nil {
 		return reject(holdsMoney(h))
@@ -68,9 +72,11 @@ func reinstate(v *View, c *Command, a *Attempt) Decision {
 		return Decision{Need: NeedSink, SinkBucket: rc.Sink}
 	}
 	if amount > v.Sink.Available {
-		return reject(&Rejection{Code: InsufficientBudget, Field: "refund_id", Value: clip(c.ID), Limit: itoa(v.Sink.Available),
+		return reject(&Rejection{
+			Code: InsufficientBudget, Field: "refund_id", Value: clip(c.ID), Limit: itoa(v.Sink.Available),
 			Requested: amount, Available: v.Sink.Available,
-			Message: fmt.Sprintf("gave %d to %s, which has less available now", amount, v.Sink.ID)})
+			Message: fmt.Sprintf("gave %d to %s, which has less available now", amount, v.Sink.ID),
+		})
 	}
 	return acceptWithSink(v, c, ch, -amount, EntryMoveOut)
 }

@@ -15,8 +15,10 @@ func reserve(v *View, c *Command) Decision {
 		return replay(c, rc)
 	}
 	if a != nil && a.State == StateCancelled {
-		return reject(&Rejection{Code: CancelledBeforeReserve, State: a.State.String(), Attempt: a.Number,
-			Message: fmt.Sprintf("attempt %d was released before this reserve arrived", a.Number)})
+		return reject(&Rejection{
+			Code: CancelledBeforeReserve, State: a.State.String(), Attempt: a.Number,
+			Message: fmt.Sprintf("attempt %d was released before this reserve arrived", a.Number),
+		})
 	}
 	if r := checkAttempts(v.Row, c.Attempt); r != nil {
 		return reject(r)
@@ -26,8 +28,10 @@ func reserve(v *View, c *Command) Decision {
 	case b == nil || v.Bucket == nil:
 		return reject(BudgetMissing(c.Budget))
 	case c.Currency != b.Currency:
-		return reject(&Rejection{Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
-			Message: fmt.Sprintf("is not the currency of budget %s", b.ID)})
+		return reject(&Rejection{
+			Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
+			Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
+		})
 	case c.TTL > b.Policy.MaxLifetime:
 		return reject(tooLong("ttl", c.TTL, b.Policy.MaxLifetime, "1ms"))
 	case b.State == BudgetFrozen:
@@ -58,8 +62,10 @@ func BudgetMissing(id BudgetID) *Rejection {
 }
 
 func tooLong(field string, v, limit time.Duration, from string) *Rejection {
-	return &Rejection{Code: TTLTooLong, Field: field, Value: v.String(), Limit: from + " to " + limit.String(),
-		Message: "is above the budget's maximum lifetime"}
+	return &Rejection{
+		Code: TTLTooLong, Field: field, Value: v.String(), Limit: from + " to " + limit.String(),
+		Message: "is above the budget's maximum lifetime",
+	}
 }
 
 // checkAttempts keeps an order from holding a benefit twice: attempts only
@@ -70,8 +76,10 @@ func checkAttempts(row *Reservation, n uint32) *Rejection {
 	}
 	for i := range row.Attempts {
 		if m := row.Attempts[i].Number; m > n {
-			return &Rejection{Code: AttemptSuperseded, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("above %d", m), Attempt: m,
-				State: row.Attempts[i].State.String(), Message: fmt.Sprintf("is below attempt %d, which was made before", m)}
+			return &Rejection{
+				Code: AttemptSuperseded, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("above %d", m), Attempt: m,
+				State: row.Attempts[i].State.String(), Message: fmt.Sprintf("is below attempt %d, which was made before", m),
+			}
 		}
 	}
 	return attemptRoom(row, n)
@@ -79,22 +87,28 @@ func checkAttempts(row *Reservation, n uint32) *Rejection {
 
 func attemptRoom(row *Reservation, n uint32) *Rejection {
 	if row.Attempt(n) == nil && (len(row.Attempts) >= MaxAttempts || row.receipts() > MaxRowReceipts/2) {
-		return &Rejection{Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d attempts", MaxAttempts),
-			Message: "is more than a benefit of an order may have, with the operations made before"}
+		return &Rejection{
+			Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d attempts", MaxAttempts),
+			Message: "is more than a benefit of an order may have, with the operations made before",
+		}
 	}
 	return nil
 }
 
 func holdsMoney(h *Attempt) *Rejection {
-	return &Rejection{Code: AttemptHoldsMoney, State: h.State.String(), Attempt: h.Number,
-		Message: fmt.Sprintf("attempt %d is %s and holds the benefit", h.Number, h.State)}
+	return &Rejection{
+		Code: AttemptHoldsMoney, State: h.State.String(), Attempt: h.Number,
+		Message: fmt.Sprintf("attempt %d is %s and holds the benefit", h.Number, h.State),
+	}
 }
 
 // open is a fresh attempt with the request's figures, keeping the VOID
 // receipts that other operations may have left.
 func open(v *View, c *Command, a *Attempt) Attempt {
-	n := Attempt{Number: c.Attempt, Created: v.Now, Correlation: c.Correlation,
-		Leg: Leg{Bucket: v.Bucket.ID, Currency: c.Currency, Amount: c.Amount}}
+	n := Attempt{
+		Number: c.Attempt, Created: v.Now, Correlation: c.Correlation,
+		Leg: Leg{Bucket: v.Bucket.ID, Currency: c.Currency, Amount: c.Amount},
+	}
 	if a != nil {
 		n.Receipts = a.Receipts
 	}

@@ -25,8 +25,10 @@ func commit(v *View, c *Command, a *Attempt) Decision {
 		// Taking more than is held ends the hold, so this happens once and
 		// the limit bounds the sum of all commits.
 		if limit := v.Budget.Policy.OverCommit.Limit(n.Leg.Amount); over > limit {
-			return reject(&Rejection{Code: OverCommitRefused, Field: "amount_minor", Value: itoa(amount), Limit: itoa(n.Leg.Held + limit),
-				State: a.State.String(), Attempt: a.Number, Message: "is above what is reserved"})
+			return reject(&Rejection{
+				Code: OverCommitRefused, Field: "amount_minor", Value: itoa(amount), Limit: itoa(n.Leg.Held + limit),
+				State: a.State.String(), Attempt: a.Number, Message: "is above what is reserved",
+			})
 		}
 		if over > v.Bucket.Available {
 			return short(v, over)
@@ -55,8 +57,10 @@ func commitLate(v *View, c *Command, a *Attempt) Decision {
 	if amount == 0 {
 		amount = a.Leg.Lapsed
 	}
-	base := Rejection{State: a.State.String(), Attempt: a.Number,
-		Message: fmt.Sprintf("the hold of attempt %d expired at %s", a.Number, a.Expires.UTC().Format("2006-01-02T15:04:05.000Z"))}
+	base := Rejection{
+		State: a.State.String(), Attempt: a.Number,
+		Message: fmt.Sprintf("the hold of attempt %d expired at %s", a.Number, a.Expires.UTC().Format("2006-01-02T15:04:05.000Z")),
+	}
 	switch v.Budget.Policy.LateCommit {
 	case LateReclaim:
 	case LateCase:
@@ -68,15 +72,18 @@ func commitLate(v *View, c *Command, a *Attempt) Decision {
 		n := *a
 		n.CaseOpened = true
 		return Decision{Rejection: &r, Attempt: &n, Case: &Case{
-			Key: v.Row.Key, Attempt: a.Number, Budget: a.Leg.Bucket.Budget, Amount: amount, Opened: v.Now}}
+			Key: v.Row.Key, Attempt: a.Number, Budget: a.Leg.Bucket.Budget, Amount: amount, Opened: v.Now,
+		}}
 	default:
 		r := base
 		r.Code = LateCommitRejected
 		return reject(&r)
 	}
 	if amount > a.Leg.Lapsed {
-		return reject(&Rejection{Code: OverCommitRefused, Field: "amount_minor", Value: itoa(amount), Limit: itoa(a.Leg.Lapsed),
-			State: a.State.String(), Attempt: a.Number, Message: "is above what had been reserved"})
+		return reject(&Rejection{
+			Code: OverCommitRefused, Field: "amount_minor", Value: itoa(amount), Limit: itoa(a.Leg.Lapsed),
+			State: a.State.String(), Attempt: a.Number, Message: "is above what had been reserved",
+		})
 	}
 	n := *a
 	n.Leg.Lapsed -= amount
@@ -138,8 +145,10 @@ func expire(v *View, c *Command, a *Attempt) Decision {
 		return illegal(c, a, "RESERVED")
 	}
 	if v.Now.Before(a.Expires) {
-		return reject(&Rejection{Code: NotDue, State: a.State.String(), Attempt: a.Number, RetryAfter: a.Expires.Sub(v.Now),
-			Message: fmt.Sprintf("attempt %d expires at %s", a.Number, a.Expires.UTC().Format("2006-01-02T15:04:05.000Z"))})
+		return reject(&Rejection{
+			Code: NotDue, State: a.State.String(), Attempt: a.Number, RetryAfter: a.Expires.Sub(v.Now),
+			Message: fmt.Sprintf("attempt %d expires at %s", a.Number, a.Expires.UTC().Format("2006-01-02T15:04:05.000Z")),
+		})
 	}
 	return lapse(v, c, a, EntryExpire, StateExpired)
 }

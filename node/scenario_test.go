@@ -74,7 +74,8 @@ func TestNoPathSpendsHeldMoney(t *testing.T) {
 	onEngines(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("tight", 4, 1000, &cofferv1.BudgetPolicy{
-			LateCommit: cofferv1.LateCommit_LATE_COMMIT_RECLAIM, OverCommit: &cofferv1.OverCommit{AmountMinor: 1000}})
+			LateCommit: cofferv1.LateCommit_LATE_COMMIT_RECLAIM, OverCommit: &cofferv1.OverCommit{AmountMinor: 1000},
+		})
 		w.ok(w.client.Reserve(ctx, reserve(b, "late", 200)))
 		w.expire(16 * time.Minute)
 		w.ok(w.client.Reserve(ctx, reserve(b, "released", 200)))

@@ -156,8 +156,10 @@ func (w *world) budget(name string, buckets uint32, amount int64, p *cofferv1.Bu
 }
 
 func reserve(budget, order string, amount int64) *cofferv1.ReserveRequest {
-	return &cofferv1.ReserveRequest{OrderId: order, BenefitKey: "coupon:A", Budget: budget, AmountMinor: amount, Currency: "BRL",
-		Ttl: durationpb.New(15 * time.Minute)}
+	return &cofferv1.ReserveRequest{
+		OrderId: order, BenefitKey: "coupon:A", Budget: budget, AmountMinor: amount, Currency: "BRL",
+		Ttl: durationpb.New(15 * time.Minute),
+	}
 }
 
 func commit(order string) *cofferv1.CommitRequest {

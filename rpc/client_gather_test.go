@@ -35,14 +35,16 @@ func answers(msgs []*cofferv1.Command) *cofferv1.ExecuteResponse {
 	res := &cofferv1.ExecuteResponse{}
 	for _, m := range msgs {
 		res.Results = append(res.Results, &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Outcome{
-			Outcome: &cofferv1.Outcome{OrderId: m.GetReserve().GetOrderId()}}})
+			Outcome: &cofferv1.Outcome{OrderId: m.GetReserve().GetOrderId()},
+		}})
 	}
 	return res
 }
 
 func orderCommandNamed(order string) *cofferv1.Command {
 	return &cofferv1.Command{Command: &cofferv1.Command_Reserve{Reserve: &cofferv1.ReserveRequest{
-		OrderId: order, BenefitKey: "b", Budget: "spring", AmountMinor: 1, Currency: "BRL", Ttl: durationpb.New(1e9)}}}
+		OrderId: order, BenefitKey: "b", Budget: "spring", AmountMinor: 1, Currency: "BRL", Ttl: durationpb.New(1e9),
+	}}}
 }
 
 // waiting blocks until n commands wait in the gatherer.

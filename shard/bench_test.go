@@ -50,8 +50,10 @@ func BenchmarkReserve(b *testing.B) {
 					go func() {
 						cmds := make([]ledger.Command, batch)
 						for i := range cmds {
-							cmds[i] = ledger.Command{Op: ledger.OpReserve, Budget: id, Amount: 5, Currency: "BRL", TTL: time.Hour,
-								Key: ledger.OrderKey{Tenant: tenant, Order: fmt.Sprintf("order-%012d", base+c*batch+i), Benefit: "coupon:A"}}
+							cmds[i] = ledger.Command{
+								Op: ledger.OpReserve, Budget: id, Amount: 5, Currency: "BRL", TTL: time.Hour,
+								Key: ledger.OrderKey{Tenant: tenant, Order: fmt.Sprintf("order-%012d", base+c*batch+i), Benefit: "coupon:A"},
+							}
 						}
 						for _, r := range e.DoAll(context.Background(), cmds) {
 							if r.Err != nil {

@@ -104,8 +104,10 @@ func (e *Executor) admit(n int) *ledger.Rejection {
 	}
 	if p := e.pending.Load() + int64(n); p > int64(e.cfg.TotalLimit) {
 		e.count.overloaded.Add(uint64(n))
-		return &ledger.Rejection{Code: ledger.Overloaded, Field: "pending", Value: fmt.Sprint(p), Limit: fmt.Sprint(e.cfg.TotalLimit),
-			Message: "commands are waiting on this node", RetryAfter: 100 * time.Millisecond}
+		return &ledger.Rejection{
+			Code: ledger.Overloaded, Field: "pending", Value: fmt.Sprint(p), Limit: fmt.Sprint(e.cfg.TotalLimit),
+			Message: "commands are waiting on this node", RetryAfter: 100 * time.Millisecond,
+		}
 	}
 	e.pending.Add(int64(n))
 	return nil

@@ -103,8 +103,10 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 			n := len(q.tasks)
 			q.mu.Unlock()
 			e.count.overloaded.Add(1)
-			t.finish(ledger.Reply{Err: &ledger.Rejection{Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1),
-				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for bucket " + q.id.String(), RetryAfter: 50 * time.Millisecond}})
+			t.finish(ledger.Reply{Err: &ledger.Rejection{
+				Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1),
+				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for bucket " + q.id.String(), RetryAfter: 50 * time.Millisecond,
+			}})
 			return
 		}
 		q.tasks = append(q.tasks, t)
@@ -206,8 +208,10 @@ func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the batch failed inside the ledger",
-				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			err = &ledger.Rejection{
+				Code: ledger.OutcomeUnknown, Message: "the batch failed inside the ledger",
+				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack()),
+			}
 		}
 	}()
 	cmds := make([]ledger.Command, len(batch))
@@ -234,8 +238,10 @@ func (q *queue) reroute(t *task, to ledger.BucketID) {
 	q.e.count.reroutes.Add(1)
 	q.e.router.forget(to.Budget)
 	if t.hops > maxHops {
-		q.e.answer(t, ledger.Reply{Err: &ledger.Rejection{Code: ledger.Unavailable,
-			Message: "the command's bucket kept changing", RetryAfter: 50 * time.Millisecond}})
+		q.e.answer(t, ledger.Reply{Err: &ledger.Rejection{
+			Code:    ledger.Unavailable,
+			Message: "the command's bucket kept changing", RetryAfter: 50 * time.Millisecond,
+		}})
 		return
 	}
 	t.at, t.routed = to, true

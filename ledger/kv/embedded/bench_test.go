@@ -112,8 +112,10 @@ func BenchmarkBlock(b *testing.B) {
 func benchRaw(b *testing.B, buckets int) float64 {
 	cache := pebble.NewCache(defaultCacheBytes)
 	defer cache.Unref()
-	po := &pebble.Options{Cache: cache, MemTableSize: defaultMemTableBytes, MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold: 4, Logger: engineLog{}}
+	po := &pebble.Options{
+		Cache: cache, MemTableSize: defaultMemTableBytes, MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold: 4, Logger: engineLog{},
+	}
 	po.EnsureDefaults()
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

@@ -54,8 +54,10 @@ func (t *tx) checkSize() error {
 		size += t.reads.bytes
 	}
 	if size > kv.MaxTxBytes {
-		return &kv.Error{Code: kv.CodeTxTooLarge, Op: "commit",
-			Detail: fmt.Sprintf("%d bytes with conflict ranges, at most %d allowed", size, kv.MaxTxBytes)}
+		return &kv.Error{
+			Code: kv.CodeTxTooLarge, Op: "commit",
+			Detail: fmt.Sprintf("%d bytes with conflict ranges, at most %d allowed", size, kv.MaxTxBytes),
+		}
 	}
 	return nil
 }

@@ -116,8 +116,10 @@ func (h *harness) inject(f kvtest.Fault) (land func() error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fates = append(h.fates, Fault{Kind: kinds[f], Release: release,
-		Landed: func(_ kv.Stamp, err error) { landed <- err }})
+	h.fates = append(h.fates, Fault{
+		Kind: kinds[f], Release: release,
+		Landed: func(_ kv.Stamp, err error) { landed <- err },
+	})
 	return func() error {
 		close(release)
 		return <-landed

@@ -25,8 +25,10 @@ func TestReceiptsUnderFaults(t *testing.T) {
 	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		opt := memOptions(vfs.NewMem())
-		opt.Faults = &Faults{OnCommit: RandomFaults(seed, FaultRates{Conflict: 100, UnknownLanded: 100,
-			UnknownLost: 100, Late: 100, LateBy: 3 * time.Second, Latency: 20 * time.Millisecond})}
+		opt.Faults = &Faults{OnCommit: RandomFaults(seed, FaultRates{
+			Conflict: 100, UnknownLanded: 100,
+			UnknownLost: 100, Late: 100, LateBy: 3 * time.Second, Latency: 20 * time.Millisecond,
+		})}
 		s := mustOpen(t, opt)
 		outcome := make(map[string]error)
 		var mu sync.Mutex

@@ -29,15 +29,19 @@ func checkWrite(op string, key, value []byte) error {
 		return err
 	}
 	if len(value) > kv.MaxValueBytes {
-		return &kv.Error{Code: kv.CodeValueTooLarge, Op: op,
-			Detail: fmt.Sprintf("value of %d bytes, at most %d allowed", len(value), kv.MaxValueBytes)}
+		return &kv.Error{
+			Code: kv.CodeValueTooLarge, Op: op,
+			Detail: fmt.Sprintf("value of %d bytes, at most %d allowed", len(value), kv.MaxValueBytes),
+		}
 	}
 	return nil
 }
 
 func keyTooLarge(op string, key []byte) error {
-	return &kv.Error{Code: kv.CodeKeyTooLarge, Op: op,
-		Detail: fmt.Sprintf("key of %d bytes, at most %d allowed", len(key), kv.MaxKeyBytes)}
+	return &kv.Error{
+		Code: kv.CodeKeyTooLarge, Op: op,
+		Detail: fmt.Sprintf("key of %d bytes, at most %d allowed", len(key), kv.MaxKeyBytes),
+	}
 }
 
 // checkRange allows ends one byte longer than a key, since the range of one
@@ -53,8 +57,10 @@ func checkRange(op string, r kv.Range) error {
 		return &kv.Error{Code: kv.CodeKeyOutside, Op: op, Detail: "ranges end at 0xff at the latest"}
 	}
 	if bytes.Compare(r.Begin, r.End) > 0 {
-		return &kv.Error{Code: kv.CodeInvertedRange, Op: op,
-			Detail: fmt.Sprintf("begin %q is after end %q", clip(r.Begin), clip(r.End))}
+		return &kv.Error{
+			Code: kv.CodeInvertedRange, Op: op,
+			Detail: fmt.Sprintf("begin %q is after end %q", clip(r.Begin), clip(r.End)),
+		}
 	}
 	return nil
 }
@@ -66,8 +72,10 @@ func clip(key []byte) []byte { return key[:min(len(key), 64)] }
 // caller's user version behind them is the caller's affair.
 func checkOffset(op string, offset, length int) error {
 	if offset < 0 || offset > length-stampLen {
-		return &kv.Error{Code: kv.CodeBadStampOffset, Op: op,
-			Detail: fmt.Sprintf("offset %d leaves no room for %d bytes in %d", offset, stampLen, length)}
+		return &kv.Error{
+			Code: kv.CodeBadStampOffset, Op: op,
+			Detail: fmt.Sprintf("offset %d leaves no room for %d bytes in %d", offset, stampLen, length),
+		}
 	}
 	return nil
 }

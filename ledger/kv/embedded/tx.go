@@ -104,8 +104,10 @@ func (t *tx) readable(op string) error {
 }
 
 func tooOld(op string, age time.Duration) error {
-	return &kv.Error{Code: kv.CodeTooOld, Op: op,
-		Detail: fmt.Sprintf("read version is %v old, at most %v allowed", age.Round(time.Millisecond), kv.MaxTxAge)}
+	return &kv.Error{
+		Code: kv.CodeTooOld, Op: op,
+		Detail: fmt.Sprintf("read version is %v old, at most %v allowed", age.Round(time.Millisecond), kv.MaxTxAge),
+	}
 }
 
 // gone is the error of a read whose snapshot was closed under it.

@@ -17,8 +17,10 @@ func TestReadClusterFile(t *testing.T) {
 		err           string
 	}{
 		{name: "one", content: "test:abc@127.0.0.1:4500\n", want: []string{"127.0.0.1:4500"}},
-		{name: "comment and three", content: "# made by hand\ntest:abc@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501:tls\n",
-			want: []string{"10.0.0.1:4500", "10.0.0.2:4500", "[::1]:4501:tls"}},
+		{
+			name: "comment and three", content: "# made by hand\ntest:abc@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501:tls\n",
+			want: []string{"10.0.0.1:4500", "10.0.0.2:4500", "[::1]:4501:tls"},
+		},
 		{name: "empty", content: "", err: "not description:id@host:port"},
 		{name: "no id", content: "test@127.0.0.1:4500", err: `"test@127.0.0.1:4500", not description:id@host:port`},
 		{name: "no port", content: "a:b@127.0.0.1", err: `names the coordinator "127.0.0.1", not host:port`},

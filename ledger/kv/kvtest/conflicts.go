@@ -237,18 +237,26 @@ type limited struct {
 
 var rangeConflictCases = []testCase{
 	{"limited range read conflicts through the last key returned, forward", func(e *env) {
-		e.limitedConflicts(limited{limit: 2, rows: "r1=1 r2=2", more: true,
-			conflict: []string{"r", "r1", "r1x", "r2"}, free: []string{"r2\x00", "r3", "r9", "q"}})
+		e.limitedConflicts(limited{
+			limit: 2, rows: "r1=1 r2=2", more: true,
+			conflict: []string{"r", "r1", "r1x", "r2"}, free: []string{"r2\x00", "r3", "r9", "q"},
+		})
 	}},
 	{"limited range read conflicts through the last key returned, reverse", func(e *env) {
-		e.limitedConflicts(limited{reverse: true, limit: 2, rows: "r5=5 r4=4", more: true,
-			conflict: []string{"r4", "r4x", "r5", "r9"}, free: []string{"r", "r1", "r3", "r3\xff", "s"}})
+		e.limitedConflicts(limited{
+			reverse: true, limit: 2, rows: "r5=5 r4=4", more: true,
+			conflict: []string{"r4", "r4x", "r5", "r9"}, free: []string{"r", "r1", "r3", "r3\xff", "s"},
+		})
 	}},
 	{"limit that is not reached conflicts with the whole range", func(e *env) {
-		e.limitedConflicts(limited{limit: 6, rows: "r1=1 r2=2 r3=3 r4=4 r5=5",
-			conflict: []string{"r", "r6", "r9"}, free: []string{"q", "s"}})
-		e.limitedConflicts(limited{limit: 6, reverse: true, rows: "r5=5 r4=4 r3=3 r2=2 r1=1",
-			conflict: []string{"r", "r6", "r9"}, free: []string{"q", "s"}})
+		e.limitedConflicts(limited{
+			limit: 6, rows: "r1=1 r2=2 r3=3 r4=4 r5=5",
+			conflict: []string{"r", "r6", "r9"}, free: []string{"q", "s"},
+		})
+		e.limitedConflicts(limited{
+			limit: 6, reverse: true, rows: "r5=5 r4=4 r3=3 r2=2 r1=1",
+			conflict: []string{"r", "r6", "r9"}, free: []string{"q", "s"},
+		})
 	}},
 }
 
