@@ -91,7 +91,7 @@ func newWorld(t *testing.T, engine kv.Store) *world {
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)
 	srv.Start()
 	w.url = srv.URL
-	w.client = rpc.NewClient(srv.URL)
+	w.client = rpc.NewClient(srv.URL, rpc.WithAttemptTimeout(time.Minute)) // a loaded machine is no fault
 	t.Cleanup(func() {
 		w.client.Close()
 		srv.Close()

@@ -90,7 +90,7 @@ func WithAttemptTimeout(d time.Duration) Option {
 func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
 
 // NewClient makes a client of the server at baseURL, such as
-// "http://localhost:7480". It opens no connection before the first call.
+// "http://localhost:7420". It opens no connection before the first call.
 func NewClient(baseURL string, opts ...Option) *Client {
 	o := clientOptions{maxAttempts: DefaultMaxAttempts, attemptTimeout: DefaultAttemptTimeout, firstDelay: firstDelay, maxMessage: 64 << 20}
 	for _, opt := range opts {
