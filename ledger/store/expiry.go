@@ -26,8 +26,12 @@ type DueBlock struct {
 	key []byte
 }
 
-// maxDrop bounds the rows that one transaction clears.
-const maxDrop = 1000
+const (
+	// maxDrop bounds the rows that one transaction clears.
+	maxDrop = 1000
+	// maxDuePages bounds how far DueBlocks reads past unreadable rows.
+	maxDuePages = 16
+)
 
 // DueBlocks reads up to limit rows of a slot that are due by now, the oldest
 // first. A row that cannot be read is left where it is and passed over: it
@@ -37,13 +41,20 @@ func (s *Store) DueBlocks(ctx context.Context, slot uint64, limit int) ([]DueBlo
 	var blocks []DueBlock
 	err := s.readTx(ctx, func(r kv.Reader) error {
 		blocks = nil
-		rows, _, err := r.Range(s.expiryDue(slot, s.now()), kv.RangeOptions{Limit: limit}).Wait()
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			if b, err := s.decodeDue(row.Key, row.Value); err == nil {
-				blocks = append(blocks, b)
+		from := s.expiryDue(slot, s.now())
+		for range maxDuePages {
+			rows, more, err := r.Range(from, kv.RangeOptions{Limit: limit - len(blocks)}).Wait()
+			if err != nil {
+				return err
+			}
+			for _, row := range rows {
+				if b, err := s.decodeDue(row.Key, row.Value); err == nil {
+					blocks = append(blocks, b)
+				}
+				from.Begin = append(append([]byte(nil), row.Key...), 0)
+			}
+			if !more || len(blocks) >= limit {
+				return nil
 			}
 		}
 		return nil
@@ -67,8 +78,10 @@ func (s *Store) decodeDue(k, v []byte) (DueBlock, error) {
 		return b, err
 	}
 	for _, it := range items {
-		b.Keys = append(b.Keys, DueKey{Attempt: it.attempt,
-			OrderKey: ledger.OrderKey{Tenant: b.Bucket.Budget.Tenant, Order: it.order, Benefit: it.benefit}})
+		b.Keys = append(b.Keys, DueKey{
+			Attempt:  it.attempt,
+			OrderKey: ledger.OrderKey{Tenant: b.Bucket.Budget.Tenant, Order: it.order, Benefit: it.benefit},
+		})
 	}
 	return b, nil
 }
