@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -68,18 +69,30 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 // attempted remembers what an attempt of the transaction would write, so that
 // a later one can tell whether it landed.
 type attempted struct {
-	key     []byte // of a block it writes; nil if it writes none
-	hash    [32]byte
+	key  []byte // of a block it writes; nil if it writes none
+	hash [32]byte
+	// rows are the reservation rows it writes, where it writes no block
+	// (tombstones, voids, recorded refusals).
+	rows    []kv.KeyValue
 	replies []Applied
 }
 
 // landed looks whether an earlier attempt, whose outcome was unknown, is in
 // the store. A block is written once, and its hash covers writer, time and
 // every entry: the same hash in the same place is the same attempt. Its
-// callers then get their first answers, not replays of them.
+// callers then get their first answers, not replays of them. An attempt
+// without a block landed if all its rows are just as it would have left them;
+// should another writer have made the very same rows, its answers are as true.
 func (s *Store) landed(tx kv.Tx, maybe []attempted) ([]Applied, error) {
 	for _, m := range maybe {
 		if m.key == nil {
+			same, err := allThere(tx, m.rows)
+			if err != nil {
+				return nil, err
+			}
+			if same {
+				return m.replies, nil
+			}
 			continue
 		}
 		v, ok, err := tx.Get(m.key).Wait()
@@ -91,4 +104,22 @@ func (s *Store) landed(tx kv.Tx, maybe []attempted) ([]Applied, error) {
 		}
 	}
 	return nil, nil
+}
+
+// allThere says whether all rows are stored as they are here, and there is at
+// least one.
+func allThere(tx kv.Tx, rows []kv.KeyValue) (bool, error) {
+	values := make([]kv.Value, len(rows))
+	for i := range rows {
+		values[i] = tx.Get(rows[i].Key)
+	}
+	same := len(rows) > 0
+	for i, p := range values {
+		v, ok, err := p.Wait()
+		if err != nil {
+			return false, err
+		}
+		same = same && ok && bytes.Equal(v, rows[i].Value)
+	}
+	return same, nil
 }

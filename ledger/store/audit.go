@@ -112,9 +112,8 @@ type audit struct {
 	// blocks with outbox pointers. Left is always what the ledger says.
 	transitions, events, moves, pointers matcher
 
-	open      openHolds
-	cases     map[caseID]bool // attempts that say they have one; true: seen
-	caseLimit bool
+	open  openHolds
+	cases map[caseID]bool // attempts that say they have one; true: seen
 }
 
 // budgetAudit is a budget at its cut.
@@ -158,7 +157,8 @@ func (s *Store) Audit(ctx context.Context, progress func(phase string, done uint
 }
 
 func (s *Store) newAudit(progress func(string, uint64)) *audit {
-	a := &audit{s: s, progress: progress,
+	a := &audit{
+		s: s, progress: progress,
 		budgets: map[ledger.BudgetID]*budgetAudit{}, buckets: map[ledger.BucketID]*bucketAudit{},
 		known: map[string]bool{}, cases: map[caseID]bool{},
 	}

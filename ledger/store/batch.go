@@ -309,8 +309,13 @@ func (b *batch) addDue(a *ledger.Attempt, k ledger.OrderKey, seq uint64) {
 func (b *batch) flush() attempted {
 	var mark attempted
 	for _, r := range b.rows {
-		if r.dirty {
-			b.tx.Set(r.key, encodeReservation(&r.Reservation))
+		if !r.dirty {
+			continue
+		}
+		v := encodeReservation(&r.Reservation)
+		b.tx.Set(r.key, v)
+		if len(b.order) == 0 {
+			mark.rows = append(mark.rows, kv.KeyValue{Key: r.key, Value: v})
 		}
 	}
 	for id, st := range b.budgets {
@@ -362,14 +367,19 @@ var one = binary.LittleEndian.AppendUint64(nil, 1)
 func (b *batch) run(c *ledger.Command, out *Applied) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r := &ledger.Rejection{Code: ledger.Internal, Message: "the command failed inside the ledger",
-				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			r := &ledger.Rejection{
+				Code: ledger.Internal, Message: "the command failed inside the ledger",
+				Cause: fmt.Errorf("panic: %v\n%s", p, debug.Stack()),
+			}
 			*out = Applied{Reply: ledger.Reply{Err: r}}
 			if b.applying {
 				err = r
 			}
 		}
 	}()
+	if b.s.hook != nil {
+		b.s.hook(c)
+	}
 	if c.Op.OnBudget() {
 		return b.runBudget(c, out)
 	}

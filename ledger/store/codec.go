@@ -144,6 +144,9 @@ func (d *dec) balances() (b ledger.Balances) {
 func (d *dec) place(tenant string) ledger.BucketID {
 	b := ledger.BucketID{Budget: ledger.BudgetID{Tenant: tenant, Funder: d.str(), Key: d.str()}}
 	b.Index = uint16(d.max(ledger.Unallocated))
+	if b.Budget.IsZero() {
+		d.fail(errValue) // no bucket is without a budget; where there may be none, a flag says so
+	}
 	return b
 }
 

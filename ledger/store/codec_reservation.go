@@ -107,8 +107,10 @@ func (d *dec) state() ledger.State {
 }
 
 func (d *dec) attempt(tenant string) ledger.Attempt {
-	a := ledger.Attempt{Number: uint32(d.max(1<<32 - 1)), State: d.state(), Created: d.time(), Expires: d.time(),
-		CommitSeq: d.u(), CaseOpened: d.flag(), Correlation: d.str()}
+	a := ledger.Attempt{
+		Number: uint32(d.max(1<<32 - 1)), State: d.state(), Created: d.time(), Expires: d.time(),
+		CommitSeq: d.u(), CaseOpened: d.flag(), Correlation: d.str(),
+	}
 	if d.max(1) == 1 {
 		l := &a.Leg
 		l.Bucket = d.place(tenant)

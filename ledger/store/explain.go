@@ -109,8 +109,10 @@ func (s *Store) tellCase(ctx context.Context, ex *Explanation, res *ledger.Reser
 				return corrupt("case", err)
 			}
 			if c.Key == res.Key && c.Attempt == a.Number {
-				ex.Timeline = append(ex.Timeline, TimelineEvent{Time: c.Opened, Benefit: c.Key.Benefit, Attempt: c.Attempt, Op: ledger.OpCommit,
-					Text: fmt.Sprintf("late commit of %s refused after expiry; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency))})
+				ex.Timeline = append(ex.Timeline, TimelineEvent{
+					Time: c.Opened, Benefit: c.Key.Benefit, Attempt: c.Attempt, Op: ledger.OpCommit,
+					Text: fmt.Sprintf("late commit of %s refused after expiry; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency)),
+				})
 				return errCutoff
 			}
 		}

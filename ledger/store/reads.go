@@ -124,8 +124,10 @@ func (s *Store) Reservation(ctx context.Context, k ledger.OrderKey) (*ledger.Res
 		return nil, err
 	}
 	if rows[0] == nil {
-		return nil, &ledger.Rejection{Code: ledger.ReservationNotFound, Field: "order_id", Value: fmt.Sprintf("%.40q", k.Order),
-			Message: fmt.Sprintf("has no reservation of benefit %.40q", k.Benefit)}
+		return nil, &ledger.Rejection{
+			Code: ledger.ReservationNotFound, Field: "order_id", Value: fmt.Sprintf("%.40q", k.Order),
+			Message: fmt.Sprintf("has no reservation of benefit %.40q", k.Benefit),
+		}
 	}
 	return rows[0], nil
 }
@@ -292,8 +294,10 @@ func (s *Store) open(p Page, list string, rng kv.Range) (kv.Range, int, error) {
 	case size == 0:
 		size = DefaultPageSize
 	case size < 0 || size > MaxPageSize:
-		return rng, 0, &ledger.Rejection{Code: ledger.InvalidArgument, Field: "page_size", Value: fmt.Sprint(size),
-			Limit: fmt.Sprintf("1 to %d", MaxPageSize), Message: "is out of range"}
+		return rng, 0, &ledger.Rejection{
+			Code: ledger.InvalidArgument, Field: "page_size", Value: fmt.Sprint(size),
+			Limit: fmt.Sprintf("1 to %d", MaxPageSize), Message: "is out of range",
+		}
 	}
 	if p.Token == "" {
 		return rng, size, nil
@@ -311,6 +315,8 @@ func (s *Store) open(p Page, list string, rng kv.Range) (kv.Range, int, error) {
 }
 
 func badToken(t string) *ledger.Rejection {
-	return &ledger.Rejection{Code: ledger.BadPageToken, Field: "page_token", Value: fmt.Sprintf("%.40q", t),
-		Limit: "a token of the same list", Message: "was not given by this list"}
+	return &ledger.Rejection{
+		Code: ledger.BadPageToken, Field: "page_token", Value: fmt.Sprintf("%.40q", t),
+		Limit: "a token of the same list", Message: "was not given by this list",
+	}
 }

@@ -28,8 +28,10 @@ import (
 func (s *Store) Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time) (*Replay, error) {
 	now := s.opt.Now().UTC()
 	if cutoff.After(now) {
-		return nil, &ledger.Rejection{Code: ledger.CutoffInFuture, Field: "cutoff", Value: cutoff.UTC().Format(time.RFC3339Nano),
-			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future"}
+		return nil, &ledger.Rejection{
+			Code: ledger.CutoffInFuture, Field: "cutoff", Value: cutoff.UTC().Format(time.RFC3339Nano),
+			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future",
+		}
 	}
 	view, tails, err := s.vector(ctx, id)
 	if err != nil {

@@ -37,6 +37,9 @@ type Store struct {
 	opt         Options
 	incarnation uint64
 	retries     atomic.Uint64
+	// hook, if not nil, sees each command before it is decided; tests make it
+	// panic.
+	hook func(*ledger.Command)
 }
 
 // Retries counts the attempts of command transactions that followed a first
