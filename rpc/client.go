@@ -86,7 +86,9 @@ func WithAttemptTimeout(d time.Duration) Option {
 
 // WithoutBatching sends each command as a call of its own. By default, commands
 // that many callers give at once travel together in batches; no command waits
-// for company.
+// for company. A batch belongs to no caller, so what a caller keeps in its
+// context for the HTTP client (a span, credentials of one call) does not reach
+// it: use this option where that matters.
 func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
 
 // NewClient makes a client of the server at baseURL, such as

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connectproto"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -53,10 +54,11 @@ type gathered struct {
 }
 
 // send runs one command once. Its error is the command's refusal, the error of
-// the batch it went with, or the end of ctx.
+// the batch it went with, or the end of ctx. It works on a copy: a caller that
+// left may change its message while the batch is still being written.
 func (g *gatherer) send(ctx context.Context, msg *cofferv1.Command) (*cofferv1.CommandResult, error) {
 	c, _ := commandOf("", msg)
-	t := &gathered{msg: msg, key: keyOf(&c), done: make(chan struct{})}
+	t := &gathered{msg: proto.CloneOf(msg), key: keyOf(&c), done: make(chan struct{})}
 	g.mu.Lock()
 	if len(g.queue) >= maxGathered {
 		g.mu.Unlock()

@@ -238,3 +238,21 @@ func TestRefusalOutOfABatchReadsLikeOneAlone(t *testing.T) {
 		t.Errorf("a name that is not UTF-8: %v", err)
 	}
 }
+
+// A caller that left owns its message again, also while the batch is written.
+func TestCallerMayReuseItsMessage(t *testing.T) {
+	s := newStage()
+	g := &gatherer{execute: s.execute}
+	ctx, leave := context.WithCancel(t.Context())
+	msg := orderCommandNamed("before")
+	ended := make(chan error)
+	go func() { _, err := g.send(ctx, msg); ended <- err }()
+	batch := <-s.begun
+	leave()
+	<-ended
+	msg.GetReserve().OrderId = "after"
+	if got := batch[0].GetReserve().GetOrderId(); got != "before" {
+		t.Errorf("the batch says %q", got)
+	}
+	s.end <- nil
+}
