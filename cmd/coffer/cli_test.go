@@ -145,6 +145,11 @@ func TestJSON(t *testing.T) {
 	for _, args := range []string{"budget list", "budget get B", "order get o b", "order explain o", "ledger entries B", "ledger replay B", "ledger verify B", "ledger cases", "expiry rebuild"} {
 		decode[map[string]any](t, s.cli(t, append(strings.Fields(args), "--json")...))
 	}
+	code, out, _ := coffer(t, "order", "reserve", "o", "b", "--budget", "B", "--amount", "800", "--json", "--server", s.url)
+	contains(t, out, `"reason":"IDEMPOTENCY_CONFLICT"`, `"differingFields":["amount_minor"]`, `"code":"already_exists"`)
+	if decode[map[string]any](t, out); code != exitFailed {
+		t.Errorf("refused --json: exit code %d", code)
+	}
 	if a := decode[map[string]any](t, s.cli(t, "audit", "--json")); a["audit"] != "ok" {
 		t.Errorf("audit --json: %v", a)
 	}

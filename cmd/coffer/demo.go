@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,6 +23,7 @@ type demoCmd struct {
 	Orders  int    `help:"Orders to send, 200 to 1000000." default:"6000"`
 	Seed    uint64 `help:"Seed of the traffic: the same seed makes the same orders." default:"1"`
 	Callers int    `help:"Orders in work at once, 1 to 1024." default:"64"`
+	Store   string `help:"Run on this store, which keeps the demo's orders, instead of a temporary one." placeholder:"STORE"`
 }
 
 // Help is the long help.
@@ -39,13 +41,18 @@ Examples:
 
 // demo is one run.
 type demo struct {
-	cmd    *demoCmd
-	c      *cli
-	url    string
-	client *rpc.Client // sends again until it has an answer
-	once   *rpc.Client // sends once: its caller resolves what is unknown
-	wire   *lossy
-	tally  *tally
+	cmd   *demoCmd
+	c     *cli
+	url   string
+	wire  *lossy
+	tally *tally
+	// client gathers the calls of many callers and sends again until it has
+	// an answer. single does not gather, so that a loss hits one call and
+	// duplicates meet at the server. once also sends once only: its caller
+	// resolves what is unknown.
+	client, single, once *rpc.Client
+	// before is what the store held already; nil for a temporary one.
+	before *cofferv1.AuditReport
 }
 
 // Run runs the demo.
@@ -56,23 +63,25 @@ func (d *demoCmd) Run(c *cli) error {
 	if d.Callers < 1 || d.Callers > 1024 {
 		return usagef("--callers is %d (allowed: 1 to 1024)", d.Callers)
 	}
-	dir, err := os.MkdirTemp("", "coffer-demo-")
+	loc, remove, err := d.place()
 	if err != nil {
-		return fmt.Errorf("make temporary store: %w", err)
+		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	url, stopped, err := c.demoNode(ctx, dir)
+	defer remove()
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	url, stopped, err := c.demoNode(ctx, loc, cancel)
 	if err != nil {
 		return err
 	}
 	r := d.newRun(c, url)
 	report, err := r.play(ctx)
-	r.client.Close()
-	r.once.Close()
-	cancel()
-	if serr := <-stopped; err == nil && serr != nil {
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // why the node ended, or that it was told to
+	}
+	r.client.Close() // all three share their connections
+	cancel(nil)
+	if serr := <-stopped; err == nil {
 		err = serr
 	}
 	if err != nil {
@@ -81,21 +90,42 @@ func (d *demoCmd) Run(c *cli) error {
 	return r.print(report)
 }
 
+// place is where the store is, and what removes it if it is temporary.
+func (d *demoCmd) place() (loc location, remove func(), err error) {
+	if d.Store != "" {
+		loc, err = parseStore(d.Store)
+		return loc, func() {}, err
+	}
+	dir, err := os.MkdirTemp("", "coffer-demo-")
+	if err != nil {
+		return location{}, nil, fmt.Errorf("make temporary store: %w", err)
+	}
+	return location{"embedded", dir}, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// newRun makes the clients. On a store that has other orders the demo is a new
+// tenant, which nobody else's orders can meet.
 func (d *demoCmd) newRun(c *cli, url string) *demo {
+	tenant := "demo"
+	if d.Store != "" {
+		tenant += "-" + rand.Text()
+	}
 	wire := &lossy{next: &http.Transport{MaxIdleConnsPerHost: d.Callers * 2, MaxConnsPerHost: d.Callers * 2}}
 	with := func(opts ...rpc.Option) *rpc.Client {
-		return rpc.NewClient(url, append(opts, rpc.WithTenant("demo"), rpc.WithHTTPClient(&http.Client{Transport: wire}))...)
+		return rpc.NewClient(url, append(opts, rpc.WithTenant(tenant), rpc.WithHTTPClient(&http.Client{Transport: wire}))...)
 	}
-	return &demo{cmd: d, c: c, url: url, client: with(), once: with(rpc.WithMaxAttempts(1)), wire: wire, tally: newTally()}
+	return &demo{
+		cmd: d, c: c, url: url, wire: wire, tally: newTally(),
+		client: with(), single: with(rpc.WithoutBatching()), once: with(rpc.WithoutBatching(), rpc.WithMaxAttempts(1)),
+	}
 }
 
 // demoNode starts a node on a free loopback port. What comes out of the
-// channel is how it ended.
-func (c *cli) demoNode(ctx context.Context, dir string) (url string, stopped <-chan error, err error) {
+// channel is how it ended; a node that ends by itself ends the run.
+func (c *cli) demoNode(ctx context.Context, loc location, end context.CancelCauseFunc) (url string, stopped <-chan error, err error) {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", "embedded:"+dir, "demo"
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.kind+":"+loc.path, "demo"
 	cfg.Expiry.Interval = 100 * time.Millisecond
-	loc := location{"embedded", dir}
 	ready := make(chan string, 1)
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
@@ -107,7 +137,11 @@ func (c *cli) demoNode(ctx context.Context, dir string) (url string, stopped <-c
 		return "", nil, err
 	}
 	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
+	go func() {
+		err := n.Run(ctx)
+		end(err)
+		done <- err
+	}()
 	select {
 	case url := <-ready:
 		return url, done, nil
@@ -121,8 +155,8 @@ type demoReport struct {
 	Orders   int            `json:"orders"`
 	Seed     uint64         `json:"seed"`
 	Seconds  float64        `json:"seconds"`
-	Calls    int64          `json:"calls"`
-	PerSec   float64        `json:"calls_per_second"`
+	PerSec   float64        `json:"orders_per_second"`
+	Calls    int64          `json:"http_calls"`
 	Happened map[string]int `json:"happened"`
 	Budgets  []demoBudget   `json:"budgets"`
 	Checks   []demoCheck    `json:"checks"`
@@ -155,6 +189,12 @@ type demoCheck struct {
 // play sends the traffic and collects what came of it.
 func (d *demo) play(ctx context.Context) (*demoReport, error) {
 	d.say("node serves on %s; %d orders, seed %d\n", d.url, d.cmd.Orders, d.cmd.Seed)
+	if d.cmd.Store != "" {
+		var err error
+		if d.before, err = d.client.Audit(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.setUp(ctx); err != nil {
 		return nil, err
 	}

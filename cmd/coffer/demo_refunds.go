@@ -115,7 +115,7 @@ func (d *demo) refund(ctx context.Context, o *order) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, id := range []string{"r-2", "r-3"} {
-		wg.Go(func() { _, errs[i] = d.client.Reverse(ctx, o.reverse(id, big)) })
+		wg.Go(func() { _, errs[i] = d.single.Reverse(ctx, o.reverse(id, big)) })
 	}
 	wg.Wait()
 	taken := 0

@@ -13,10 +13,9 @@ import (
 // collect audits the store and compares what it holds with the tally.
 func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, error) {
 	t := d.tally
-	calls := d.wire.calls.Load()
 	r := &demoReport{
-		Orders: d.cmd.Orders, Seed: d.cmd.Seed, Seconds: took.Seconds(), Calls: calls,
-		PerSec: float64(calls) / took.Seconds(), Happened: t.happened, Faults: t.faults,
+		Orders: d.cmd.Orders, Seed: d.cmd.Seed, Seconds: took.Seconds(), Calls: d.wire.calls.Load(),
+		PerSec: float64(d.cmd.Orders) / took.Seconds(), Happened: t.happened, Faults: t.faults,
 	}
 	r.check("orders that went as they must", d.cmd.Orders, d.cmd.Orders-t.nfaults)
 	for _, name := range []string{flashBudget, couponBudget, dryBudget} {
@@ -38,8 +37,8 @@ func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, er
 	if r.audit, err = d.client.Audit(ctx, nil); err != nil {
 		return nil, err
 	}
-	r.check("reservations in the store", t.keys, int(r.audit.Reservations))
-	r.check("cases of late commits", t.count("late_commit_case"), int(r.audit.Cases))
+	r.check("reservations in the store", t.keys, int(r.audit.Reservations-d.before.GetReservations()))
+	r.check("cases of late commits", t.count("late_commit_case"), int(r.audit.Cases-d.before.GetCases()))
 	r.check("events are the ledger's entries", r.audit.Entries, r.audit.Events)
 	r.Entries, r.Events, r.Audit = r.audit.Entries, r.audit.Events, verdict(r.audit.Ok)
 	r.OK = r.audit.Ok
@@ -104,7 +103,8 @@ func (d *demo) tables(r *demoReport) {
 	t.print()
 	c.printf("\n")
 	c.budgetTable(r.server)
-	c.printf("\n%d orders, %d calls in %s: %.0f calls/s, one fsync a batch\n\n", r.Orders, r.Calls, rounded(time.Duration(r.Seconds*float64(time.Second))), r.PerSec)
+	c.printf("\n%d orders and %d ledger entries over %d HTTP calls in %s: %.0f orders/s, every answer after its fsync\n\n",
+		r.Orders, r.Entries, r.Calls, rounded(time.Duration(r.Seconds*float64(time.Second))), r.PerSec)
 	k := c.table([]any{"expected by the callers", "value", "ok"})
 	for _, ch := range r.Checks {
 		value, mark := ch.Got, "ok"

@@ -101,11 +101,11 @@ func (d *demo) partial(ctx context.Context, o *order) error {
 // effect, equal answers.
 func (d *demo) duplicates(ctx context.Context, o *order) error {
 	d.tally.row()
-	if err := d.crowd(func() (*cofferv1.Outcome, error) { return d.client.Reserve(ctx, o.reserve(1, longTTL)) }); err != nil {
+	if err := d.crowd(func() (*cofferv1.Outcome, error) { return d.single.Reserve(ctx, o.reserve(1, longTTL)) }); err != nil {
 		return fmt.Errorf("reserve: %w", err)
 	}
 	d.tally.move(o.budget, o.amount, 0, 0)
-	if err := d.crowd(func() (*cofferv1.Outcome, error) { return d.client.Commit(ctx, o.commit(1)) }); err != nil {
+	if err := d.crowd(func() (*cofferv1.Outcome, error) { return d.single.Commit(ctx, o.commit(1)) }); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	d.tally.move(o.budget, -o.amount, o.amount, 0)
@@ -148,7 +148,7 @@ func (d *demo) lost(ctx context.Context, o *order) error {
 	d.tally.row()
 	onTheWay := o.rnd.IntN(2) == 0
 	if o.rnd.IntN(2) == 0 {
-		if _, err := d.client.Reserve(losing(ctx, onTheWay), o.reserve(1, longTTL)); err != nil {
+		if _, err := d.single.Reserve(losing(ctx, onTheWay), o.reserve(1, longTTL)); err != nil {
 			return err
 		}
 		d.tally.move(o.budget, o.amount, 0, 0)

@@ -164,6 +164,45 @@ func TestImportBrokenRows(t *testing.T) {
 	}
 }
 
+// The server goes away in the middle: the import says how to go on, and the
+// same command finishes the work.
+func TestImportInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	s.cli(t, "budget", "create", "B", "--currency", "BRL", "--buckets", "4")
+	s.cli(t, "budget", "fund", "B", "--amount", "100000.00")
+	const rows = 30_000
+	var b strings.Builder
+	b.WriteString("order_id,benefit_key,amount_minor,currency\n")
+	for i := range rows {
+		fmt.Fprintf(&b, "o%d,b,100,BRL\n", i)
+	}
+	file := csvFile(t, b.String())
+	type ended struct {
+		code      int
+		out, errs string
+	}
+	done := make(chan ended, 1)
+	go func() {
+		code, out, errs := coffer(t, "import", file, "--budget", "B", "--batch", "50", "--timeout", "5s", "--server", s.url)
+		done <- ended{code, out, errs}
+	}()
+	until(t, "the first rows", func() bool { return !strings.Contains(s.cli(t, "budget", "get", "B"), "100,000.00  100,000.00") })
+	s.end(t)
+	first := <-done
+	if first.code != exitFailed {
+		t.Errorf("exit code %d", first.code)
+	}
+	contains(t, first.errs, "import stopped early: rows from line ", "run the same command again to go on, what was taken is replayed")
+
+	s = serve(t, dir)
+	sum := decode[summary](t, must(t, "import", file, "--budget", "B", "--batch", "1000", "--json", "--server", s.url))
+	if sum.Rows != rows || sum.Replayed == 0 || sum.Reserved == 0 || sum.Replayed+sum.Reserved != rows || sum.Totals["BRL"] != rows*100 {
+		t.Errorf("second import: %+v", sum)
+	}
+	checkAudit(t, s.cli(t, "audit"))
+}
+
 // The real file of vouchers, where it is at hand: its totals are known.
 func TestImportVouchers(t *testing.T) {
 	const file = "../../../shared/data/voucher_orders.csv"

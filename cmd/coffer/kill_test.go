@@ -61,7 +61,11 @@ func TestKill(t *testing.T) {
 
 	for round := range rounds {
 		cmd, url := child(t, dir)
-		client := rpc.NewClient(url, rpc.WithMaxAttempts(1))
+		opts := []rpc.Option{rpc.WithMaxAttempts(1)}
+		if round%2 == 0 {
+			opts = append(opts, rpc.WithoutBatching())
+		}
+		client := rpc.NewClient(url, opts...)
 		prepare(t, client, round)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -185,7 +189,7 @@ func TestTerminate(t *testing.T) {
 func TestDrain(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
-	client := rpc.NewClient(s.url, rpc.WithMaxAttempts(1))
+	client := rpc.NewClient(s.url, rpc.WithMaxAttempts(1), rpc.WithoutBatching())
 	defer client.Close()
 	prepare(t, client, 0)
 	var mu sync.Mutex

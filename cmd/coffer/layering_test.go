@@ -24,8 +24,9 @@ var mayImport = map[string][]string{
 	"proto/gen":          {"proto/gen"},
 	"rpc":                {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store"},
 	"node":               {"node", "rpc", "shard", "ledger", "ledger/kv", "ledger/store"},
+	"bench":              {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
-		"node", "rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
+		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
 	},
 }
 

@@ -20,7 +20,7 @@ const childEnv = "COFFER_TEST_CHILD"
 
 // patience bounds every wait of the tests. Nothing sleeps; waits end when what
 // they wait for happens.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {

@@ -15,12 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printJSON writes one value as indented JSON.
-func (c *cli) printJSON(v any) error {
-	e := json.NewEncoder(c.stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+// printJSON writes one value as one line of JSON.
+func (c *cli) printJSON(v any) error { return json.NewEncoder(c.stdout).Encode(v) }
 
 // printMessage writes a message in its JSON form. The text is formatted again
 // because protojson spaces it at random.

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 // Exit codes.
@@ -49,6 +50,7 @@ type app struct {
 	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
 	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
+	Bench   benchCmd   `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
 	Version versionCmd `cmd:"" help:"Print the version." group:"Server"`
 }
 
@@ -113,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	if err != nil {
 		return usage(stderr, err)
 	}
-	return finish(stderr, k.Run(c))
+	return c.finish(k.Run(c))
 }
 
 // usage reports a wrong command line.
@@ -129,22 +131,38 @@ func usage(stderr io.Writer, err error) int {
 	return exitUsage
 }
 
-// finish turns a command's error into words and an exit code.
-func finish(stderr io.Writer, err error) int {
+// finish turns a command's error into words and an exit code. With --json the
+// error stands on stdout too, in a form that programs can tell apart.
+func (c *cli) finish(err error) int {
 	var ue usageError
-	var rej *ledger.Rejection
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFailed):
 		return exitFailed
 	case errors.As(err, &ue):
-		_, _ = fmt.Fprintf(stderr, "coffer: %v\n", err)
+		c.notef("coffer: %v\n", err)
 		return exitUsage
-	case errors.As(err, &rej):
-		_, _ = fmt.Fprintf(stderr, "coffer: refused: %v\n", err)
-		return exitFailed
 	}
-	_, _ = fmt.Fprintf(stderr, "coffer: %v\n", err)
+	if c.JSON {
+		_ = c.printJSON(map[string]any{"error": jsonError(err)})
+	}
+	c.notef("coffer: %v\n", err)
 	return exitFailed
+}
+
+// jsonError is an error for programs: what the server said, where it did.
+func jsonError(err error) map[string]any {
+	out := map[string]any{"message": err.Error()}
+	var e *rpc.Error
+	if !errors.As(err, &e) {
+		return out
+	}
+	out["code"], out["outcome_unknown"] = e.Code.String(), e.Unknown
+	if e.Detail != nil {
+		if raw, merr := protojson.Marshal(e.Detail); merr == nil {
+			out["detail"] = jsonRaw(raw)
+		}
+	}
+	return out
 }

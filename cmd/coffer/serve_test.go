@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,7 +115,40 @@ func TestServeReadOnlyStore(t *testing.T) {
 	fails(t, exitFailed, "make the directory writable", "serve", "--listen", "127.0.0.1:0", "--store", dir, "--log-format", "json")
 }
 
+// dev says what to try, and what it says works: JSON over plain HTTP.
 func TestDevWelcome(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	log, done := newAnnounced(), make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"dev", "--dir", t.TempDir(), "--listen", "127.0.0.1:0"}, io.Discard, log, nil)
+	}()
+	until(t, "the welcome", func() bool { return strings.Contains(log.String(), "coffer audit --server") })
+	text := log.String()
+	contains(t, text, "coffer serves on http://127.0.0.1:", "Ctrl-C ends it", "budget create SPRING --currency BRL", "curl -s -H 'Content-Type: application/json'")
+	_, rest, _ := strings.Cut(text, "coffer serves on ")
+	url, _, _ := strings.Cut(rest, ",")
+	_, rest, _ = strings.Cut(text, "-d '")
+	body, _, _ := strings.Cut(rest, "'")
+	must(t, "budget", "create", "SPRING", "--currency", "BRL", "--server", url)
+	must(t, "budget", "fund", "SPRING", "--amount", "500000.00", "--server", url)
+	res, err := http.Post(url+"/coffer.v1.ReservationService/Reserve", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(res.Body)
+	if err := errors.Join(err, res.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(raw), "RESERVATION_STATE_RESERVED", `"1250"`)
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if code := <-done; code != exitOK {
+		t.Errorf("dev ended with %d:\n%s", code, log)
+	}
+}
+
+func TestDevPortTaken(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"image/color"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// Plots of a report: inline SVG, so that it opens offline.
+const (
+	plotWidth  = 18 * vg.Centimeter
+	plotHeight = 8 * vg.Centimeter
+)
+
+var (
+	plotBlue = color.RGBA{R: 0x1f, G: 0x5f, B: 0xa8, A: 0xff}
+	plotRed  = color.RGBA{R: 0xb0, G: 0x30, B: 0x30, A: 0xff}
+	plotGrey = color.RGBA{R: 0xd8, G: 0xd8, B: 0xd8, A: 0xff}
+)
+
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color, grid.Vertical.Color = plotGrey, plotGrey
+	p.Add(grid)
+	return p
+}
+
+// svg draws a plot as an element for a page, without the XML prolog.
+func svg(p *plot.Plot) (template.HTML, error) {
+	w, err := p.WriterTo(plotWidth, plotHeight, "svg")
+	if err != nil {
+		return "", fmt.Errorf("draw plot: %w", err)
+	}
+	var b bytes.Buffer
+	if _, err := w.WriteTo(&b); err != nil {
+		return "", fmt.Errorf("draw plot: %w", err)
+	}
+	at := bytes.Index(b.Bytes(), []byte("<svg"))
+	if at < 0 {
+		return "", fmt.Errorf("draw plot: the drawing is no SVG")
+	}
+	return template.HTML(b.Bytes()[at:]), nil //nolint:gosec // our own drawing
+}
+
+// line adds a curve; points without a finite value are left out.
+func line(p *plot.Plot, pts plotter.XYs, c color.Color, legend string) error {
+	if len(pts) == 0 {
+		return nil
+	}
+	l, err := plotter.NewLine(pts)
+	if err != nil {
+		return fmt.Errorf("draw %s: %w", legend, err)
+	}
+	l.Color, l.Width = c, vg.Points(1.5)
+	p.Add(l)
+	p.Legend.Add(legend, l)
+	return nil
+}
+
+// throughputPlot is answers a second over time, and where the warm-up ends.
+func throughputPlot(r *Result) (template.HTML, error) {
+	p := newPlot("Throughput", "seconds", "commands/s")
+	p.Legend.Top = true
+	var ok, bad plotter.XYs
+	anyBad := false
+	for _, pt := range r.Timeline {
+		ok = append(ok, plotter.XY{X: pt.At, Y: float64(pt.Commands) / r.IntervalSeconds})
+		bad = append(bad, plotter.XY{X: pt.At, Y: float64(pt.Refused+pt.Failed) / r.IntervalSeconds})
+		anyBad = anyBad || pt.Refused+pt.Failed > 0
+	}
+	if err := line(p, ok, plotBlue, "accepted"); err != nil {
+		return "", err
+	}
+	if anyBad {
+		if err := line(p, bad, plotRed, "refused or failed"); err != nil {
+			return "", err
+		}
+	}
+	p.Y.Min = 0
+	if w := r.Config.Warmup.Seconds(); w > 0 && p.Y.Max > 0 {
+		if err := line(p, plotter.XYs{{X: w}, {X: w, Y: p.Y.Max}}, color.Black, "counted from here"); err != nil {
+			return "", err
+		}
+	}
+	return svg(p)
+}
+
+// latencyPlot is latency by percentile; each unit to the right is one nine
+// more.
+func latencyPlot(r *Result) (template.HTML, error) {
+	p := newPlot("Latency from the intended start", "percentile", "milliseconds")
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	var pts plotter.XYs
+	for nines := 0.0; nines <= 4; nines += 0.05 {
+		q := 100 * (1 - math.Pow(10, -nines))
+		if ms := float64(r.hist.ValueAtQuantile(q)) / 1000; ms > 0 {
+			pts = append(pts, plotter.XY{X: nines, Y: ms})
+		}
+	}
+	ticks := plot.ConstantTicks{}
+	for i, name := range []string{"0", "90", "99", "99.9", "99.99"} {
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: name})
+	}
+	p.X.Tick.Marker = ticks
+	if err := line(p, pts, plotBlue, "tasks"); err != nil {
+		return "", err
+	}
+	if p.Y.Min == p.Y.Max { // a flat curve has no logarithmic axis
+		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
+	}
+	return svg(p)
+}
+
+// batchPlot is how many batches had how many commands.
+func batchPlot(r *Result) (template.HTML, error) {
+	if r.Batches == nil {
+		return "", nil
+	}
+	p := newPlot("Batch sizes", "commands, up to", "batches")
+	var values plotter.Values
+	var names []string
+	for _, s := range r.Batches.Sizes {
+		values = append(values, float64(s.Count))
+		names = append(names, strconv.Itoa(s.UpTo))
+	}
+	bars, err := plotter.NewBarChart(values, vg.Points(24))
+	if err != nil {
+		return "", fmt.Errorf("draw batches: %w", err)
+	}
+	bars.Color, bars.LineStyle.Width = plotBlue, 0
+	p.Add(bars)
+	p.NominalX(names...)
+	p.Y.Min = 0
+	return svg(p)
+}
