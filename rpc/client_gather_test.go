@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -56,6 +57,7 @@ func waiting(g *gatherer, n int) {
 		if got == n {
 			return
 		}
+		runtime.Gosched()
 	}
 }
 
@@ -160,6 +162,7 @@ func TestCancelledCommandLeavesItsBatchAlone(t *testing.T) {
 	waiting(g, 1)
 	stopFlying()
 	for c.count() < 1+maxFlights { // the one that left the queue and those in flight have their errors
+		runtime.Gosched()
 	}
 	s.end <- nil
 	if batch := <-s.begun; len(batch) != 1 || batch[0].GetReserve().GetOrderId() != "s" {

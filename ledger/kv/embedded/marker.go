@@ -63,7 +63,7 @@ func parseMarker(fs vfs.FS, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // opened for reading
 	b, err := io.ReadAll(io.LimitReader(f, 256))
 	if err != nil {
 		return 0, err

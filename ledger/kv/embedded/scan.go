@@ -47,9 +47,11 @@ func (t *tx) scan(r kv.Range, opt kv.RangeOptions, snapshot bool, out *rows) err
 	if err != nil {
 		return &kv.Error{Code: kv.CodeIO, Op: "range", Cause: err}
 	}
-	defer it.Close()
 	m := &merge{t: t, reverse: opt.Reverse, it: it, own: t.ownBetween(r)}
 	more, err := m.run(opt.Limit)
+	if cerr := it.Close(); err == nil && cerr != nil {
+		err = &kv.Error{Code: kv.CodeIO, Op: "range", Cause: cerr}
+	}
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (m *merge) nextOwn() *ownKey {
 
 // step takes the nearer of the two sources' next keys, or both if equal.
 func (m *merge) step(own *ownKey) error {
-	side := 0
+	var side int
 	switch {
 	case own == nil:
 		side = -1

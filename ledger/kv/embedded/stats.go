@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -40,7 +41,11 @@ func (c *counters) count(g *group) {
 			commits++
 			continue
 		}
-		switch e, _ := r.err.(*kv.Error); e.Code {
+		var e *kv.Error
+		if !errors.As(r.err, &e) {
+			continue
+		}
+		switch e.Code {
 		case kv.CodeConflict:
 			c.conflicts.Add(1)
 		case kv.CodeTooOld:

@@ -62,14 +62,14 @@ func (t *tx) newValue(b []byte) *value {
 
 func (t *tx) readSet() *readSet {
 	if t.reads == nil {
-		t.reads = readSets.Get().(*readSet)
+		t.reads, _ = readSets.Get().(*readSet) // the pool holds nothing else
 	}
 	return t.reads
 }
 
 func (t *tx) writeSet() *writeSet {
 	if t.writes == nil {
-		t.writes = writeSets.Get().(*writeSet)
+		t.writes, _ = writeSets.Get().(*writeSet) // the pool holds nothing else
 	}
 	return t.writes
 }
