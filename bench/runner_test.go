@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,9 +77,9 @@ func TestWarmupIsCut(t *testing.T) {
 		cfg := testConfig(t, "spread", "executor")
 		cfg.Rate, cfg.Arrivals, cfg.Warmup, cfg.Duration, cfg.Tasks = 50, Constant, 2*time.Second, 4*time.Second, 0
 		cold := time.Now().Add(cfg.Warmup)
-		sent := 0
+		var sent atomic.Int64
 		r, err := drive(t, cfg, &fake{audit: Audit{OK: true}, do: func(cmds []ledger.Command) []Reply {
-			sent++
+			sent.Add(1)
 			if time.Now().Before(cold) {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -87,8 +88,8 @@ func TestWarmupIsCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sent != 300 || r.Tasks != 200 || r.Latency.Max > 0.001 {
-			t.Errorf("%d calls sent, %d tasks count, the longest took %v s; want 300, 200 and none", sent, r.Tasks, r.Latency.Max)
+		if sent.Load() != 300 || r.Tasks != 200 || r.Latency.Max > 0.001 {
+			t.Errorf("%d calls sent, %d tasks count, the longest took %v s; want 300, 200 and none", sent.Load(), r.Tasks, r.Latency.Max)
 		}
 		if r.Seconds != 4 || r.TasksPerSecond < 49 || r.TasksPerSecond > 52 || r.CommandsPerSecond < 98 || r.CommandsPerSecond > 104 {
 			t.Errorf("%v s, %v tasks/s, %v commands/s", r.Seconds, r.TasksPerSecond, r.CommandsPerSecond)
