@@ -228,10 +228,10 @@ func accept(v *View, c *Command, ch change) Decision {
 // the command fails loudly and nothing is written.
 func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 	after, ok := b.Balances.Add(d)
-	if !ok {
+	if !ok || max(after.Funded, after.Available, after.Reserved, after.Committed, after.Reversed) > MaxSum {
 		return after, &Rejection{
-			Code: AmountOverflow, Field: "amount_minor", Value: fmt.Sprintf("%+v", d),
-			Limit: "9223372036854775807 minor units per sum", Message: "makes a sum of bucket " + b.ID.String() + " overflow",
+			Code: AmountOverflow, Field: "amount_minor", Value: itoa(max(d.Funded, d.Available, d.Reserved, d.Committed, d.Reversed)),
+			Limit: itoa(MaxSum) + " minor units in each sum of a bucket", Message: "makes a sum of bucket " + b.ID.String() + " overflow",
 		}
 	}
 	if err := after.Check(); err != nil {

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"math"
 	"testing"
 )
 
@@ -68,14 +67,14 @@ func TestFundSpreadsAndDefundTakesInProportion(t *testing.T) {
 
 func TestFundOverflows(t *testing.T) {
 	c := good(OpFund)
-	c.Amount = math.MaxInt64
-	for _, v := range []*BudgetView{budgetWorld(BudgetOpen, 1), budgetWorld(BudgetOpen, 5, 5)} {
+	c.Amount = MaxSum
+	for _, v := range []*BudgetView{budgetWorld(BudgetOpen, 1), budgetWorld(BudgetOpen, MaxSum, 5)} {
 		d := DecideBudget(v, &c)
 		if d.Rejection == nil || d.Rejection.Code != AmountOverflow || d.Rejection.Field != "amount_minor" || d.Rejection.Limit == "" || d.Receipt != nil {
 			t.Errorf("%+v", d)
 		}
 	}
-	if d := DecideBudget(budgetWorld(BudgetOpen, 0), &c); d.Rejection != nil || d.Result.Totals.Funded != math.MaxInt64 {
+	if d := DecideBudget(budgetWorld(BudgetOpen, 0), &c); d.Rejection != nil || d.Result.Totals.Funded != MaxSum {
 		t.Errorf("the largest sum: %+v", d)
 	}
 }

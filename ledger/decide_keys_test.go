@@ -185,13 +185,17 @@ func TestAttempts(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	// Attempts.
+	// A new attempt needs half of the row's receipts free.
 	w := newWorld(t)
-	for n := range uint32(MaxAttempts) {
-		w.ok(Command{Op: OpReserve, Amount: 1, Attempt: n + 1}, Command{Op: OpRelease, Attempt: n + 1})
+	for n := range uint32(3) {
+		w.ok(Command{Op: OpReserve, Amount: 1, Attempt: n + 1})
+		for i := range 20 {
+			w.ok(Command{Op: OpExtend, Attempt: n + 1, ID: fmt.Sprint("e", i), TTL: time.Minute})
+		}
+		w.ok(Command{Op: OpRelease, Attempt: n + 1})
 	}
-	for _, c := range []Command{{Op: OpReserve, Amount: 1, Attempt: 17}, {Op: OpRelease, Attempt: 17}, {Op: OpResolve, Target: OpCommit, Attempt: 17}} {
-		if r := w.refused(OperationLimit, c); r.Field != "attempt" || r.Value != "17" || r.Limit != "16 attempts" {
+	for _, c := range []Command{{Op: OpReserve, Amount: 1, Attempt: 4}, {Op: OpRelease, Attempt: 4}, {Op: OpResolve, Target: OpCommit, Attempt: 4}} {
+		if r := w.refused(OperationLimit, c); r.Field != "attempt" || r.Value != "4" || r.Limit != "64 operations before" {
 			t.Errorf("%s: %+v", c.Op, r)
 		}
 	}
@@ -273,7 +277,7 @@ func TestOverflow(t *testing.T) {
 	w := bring(t, StateCommitted)
 	w.bucket.Balances = Balances{Funded: math.MaxInt64, Available: math.MaxInt64, Committed: math.MaxInt64, Reversed: math.MaxInt64}
 	w.attempt().Leg.Committed = 100
-	if d := w.do(Command{Op: OpReverse, ID: "r", Amount: 1}); d.Rejection == nil || d.Rejection.Code != AmountOverflow || d.Rejection.Limit != "9223372036854775807 minor units per sum" || d.Entry != nil {
+	if d := w.do(Command{Op: OpReverse, ID: "r", Amount: 1}); d.Rejection == nil || d.Rejection.Code != AmountOverflow || d.Rejection.Limit != "35888607147294847 minor units in each sum of a bucket" || d.Entry != nil {
 		t.Errorf("%+v", d)
 	}
 	w = bring(t, StateCommitted)

@@ -85,11 +85,13 @@ func checkAttempts(row *Reservation, n uint32) *Rejection {
 	return attemptRoom(row, n)
 }
 
+// attemptRoom keeps the row bounded: a new attempt needs half of its receipts
+// free, so that its own way back has room.
 func attemptRoom(row *Reservation, n uint32) *Rejection {
-	if row.Attempt(n) == nil && (len(row.Attempts) >= MaxAttempts || row.receipts() > MaxRowReceipts/2) {
+	if made := row.receipts(); row.Attempt(n) == nil && made > MaxRowReceipts/2 {
 		return &Rejection{
-			Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d attempts", MaxAttempts),
-			Message: "is more than a benefit of an order may have, with the operations made before",
+			Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d operations before", MaxRowReceipts/2),
+			Message: fmt.Sprintf("comes after %d operations on this benefit", made),
 		}
 	}
 	return nil

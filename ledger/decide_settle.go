@@ -8,7 +8,7 @@ import (
 // state decides, not the clock: a reservation that is overdue but not yet
 // expired commits.
 func commit(v *View, c *Command, a *Attempt) Decision {
-	if a.State == StateExpired || (a.State == StateCommitted && a.Leg.Lapsed > 0) {
+	if a.State == StateExpired || (a.State.spent() && a.Leg.Lapsed > 0) {
 		return commitLate(v, c, a)
 	}
 	if a.State != StateReserved {
@@ -72,7 +72,7 @@ func commitLate(v *View, c *Command, a *Attempt) Decision {
 		n := *a
 		n.CaseOpened = true
 		return Decision{Rejection: &r, Attempt: &n, Case: &Case{
-			Key: v.Row.Key, Attempt: a.Number, Budget: a.Leg.Bucket.Budget, Amount: amount, Opened: v.Now,
+			Key: v.Row.Key, Attempt: a.Number, Budget: a.Leg.Bucket.Budget, Amount: a.Leg.Lapsed, Opened: v.Now,
 		}}
 	default:
 		r := base
@@ -87,18 +87,27 @@ func commitLate(v *View, c *Command, a *Attempt) Decision {
 	}
 	n := *a
 	n.Leg.Lapsed -= amount
+	if !c.Partial { // final: what is not committed now can no longer be
+		n.Leg.Lapsed = 0
+	}
 	return spendAgain(v, c, &n, amount, true)
 }
 
 // reclaim: RELEASED or EXPIRED → COMMITTED, for all that was reserved: the
-// order was paid after all.
+// order was paid after all. Where a part had been committed before the rest
+// expired, it is for that rest.
 func reclaim(v *View, c *Command, a *Attempt) Decision {
-	if a.State != StateReleased && a.State != StateExpired {
+	n := *a
+	amount := n.Leg.Amount
+	switch {
+	case a.State == StateReleased || a.State == StateExpired:
+	case a.State.spent() && n.Leg.Lapsed > 0:
+		amount = n.Leg.Lapsed
+	default:
 		return illegal(c, a, "RELEASED or EXPIRED")
 	}
-	n := *a
 	n.Leg.Lapsed = 0
-	return spendAgain(v, c, &n, n.Leg.Amount, false)
+	return spendAgain(v, c, &n, amount, false)
 }
 
 // spendAgain takes money that had gone back to the budget: available →
@@ -111,7 +120,7 @@ func spendAgain(v *View, c *Command, n *Attempt, amount int64, late bool) Decisi
 		return short(v, amount)
 	}
 	n.Leg.Committed += amount
-	n.State = StateCommitted
+	n.State = refundState(&n.Leg)
 	n.CommitSeq = v.Bucket.Seq + 1
 	ch := change{
 		attempt: *n, entry: EntryReclaim, amount: amount, late: late,

@@ -160,7 +160,6 @@ func TestPartialCommitThenEnd(t *testing.T) {
 		if a := w.attempt(); a.State != StateCommitted || a.Leg.Committed != 30 || a.Leg.Held != 0 || d.Result.Outcome.Amount != 70 {
 			t.Errorf("%s leads to %+v", c.Op, a)
 		}
-		w.refused(IllegalState, Command{Op: OpReclaim})
 		// What expired can still be committed late; what was released cannot.
 		w.budget.Policy.LateCommit = LateReclaim
 		if c.Op == OpRelease {
@@ -170,7 +169,7 @@ func TestPartialCommitThenEnd(t *testing.T) {
 		if r := w.refused(OverCommitRefused, Command{Op: OpCommit, ID: "late", Amount: 71}); r.Limit != "70" {
 			t.Errorf("limit %s", r.Limit)
 		}
-		w.ok(Command{Op: OpCommit, ID: "late", Amount: 20}, Command{Op: OpCommit, ID: "later"})
+		w.ok(Command{Op: OpCommit, ID: "late", Amount: 20, Partial: true}, Command{Op: OpCommit, ID: "later"})
 		if a := w.attempt(); a.Leg.Committed != 100 || a.Leg.Lapsed != 0 || w.bucket.Balances != (Balances{Funded: 1000, Available: 900, Committed: 100}) {
 			t.Errorf("late commits lead to %+v, %+v", a.Leg, w.bucket.Balances)
 		}
@@ -332,5 +331,41 @@ func TestSinkBucket(t *testing.T) {
 	}
 	if got := b.SinkBucket(&frozen, k); got.Budget != sink.ID {
 		t.Errorf("a frozen sink refuses: %s", got)
+	}
+}
+
+// What expired after a partial commit can still be counted: late under the
+// policy, after a refund too, or by a person's reclaim, and never twice.
+func TestLapsedRestIsNeverLost(t *testing.T) {
+	lapsed := func() *world {
+		w := newWorld(t)
+		w.budget.Policy.LateCommit = LateReclaim
+		w.ok(Command{Op: OpReserve, Amount: 100}, Command{Op: OpCommit, ID: "c", Amount: 30, Partial: true})
+		w.now = w.now.Add(10 * time.Minute)
+		w.ok(Command{Op: OpExpire})
+		return w
+	}
+	w := lapsed()
+	w.ok(Command{Op: OpReverse, ID: "r", Amount: 10}, Command{Op: OpCommit, ID: "late", Amount: 70})
+	if a := w.attempt(); a.State != StatePartlyReversed || a.Leg.Committed != 100 || a.Leg.Reversed != 10 || a.Leg.Lapsed != 0 {
+		t.Errorf("late commit after a refund leads to %+v", a)
+	}
+	w = lapsed()
+	d := w.ok(Command{Op: OpReclaim})
+	if a := w.attempt(); d.Result.Outcome.Amount != 70 || a.State != StateCommitted || a.Leg.Committed != 100 || a.Leg.Lapsed != 0 {
+		t.Errorf("reclaim of the rest leads to %+v", a)
+	}
+	w.refused(IllegalState, Command{Op: OpReclaim, ID: "again"})
+	// A final late commit gives up the rest, as one in time does.
+	w = lapsed()
+	w.ok(Command{Op: OpCommit, ID: "late1", Amount: 40})
+	w.refused(IllegalState, Command{Op: OpCommit, ID: "late2", Amount: 30})
+	w = lapsed()
+	w.ok(Command{Op: OpCommit, ID: "late1", Amount: 40, Partial: true}, Command{Op: OpCommit, ID: "late2", Amount: 30})
+	// A case is about all that lapsed, whatever the first payment was.
+	w = lapsed()
+	w.budget.Policy.LateCommit = LateCase
+	if d := w.do(Command{Op: OpCommit, ID: "late", Amount: 20}); d.Case == nil || d.Case.Amount != 70 {
+		t.Errorf("case %+v, want one of 70", d.Case)
 	}
 }

@@ -2,7 +2,9 @@ package ledger
 
 import (
 	"fmt"
+	"math"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -16,6 +18,9 @@ const (
 	// Unallocated is the index of a budget's extra bucket that no order is
 	// routed to: it takes reversals after the budget was closed.
 	Unallocated = MaxBuckets
+	// MaxSum bounds each of a bucket's sums, so that the sums of a whole
+	// budget always fit an int64.
+	MaxSum = math.MaxInt64 / (MaxBuckets + 1)
 	// MaxAttempts is how many attempts one benefit of one order may have.
 	MaxAttempts = 16
 	// MaxReceipts is how many receipts one attempt may hold.
@@ -87,8 +92,9 @@ func checkID(field, s string) *Rejection {
 	case !utf8.ValidString(s):
 		return invalid(field, fmt.Sprintf("%q", s), "UTF-8", "is not valid UTF-8")
 	}
-	for i := 0; i < len(s); i++ {
-		if s[i] < 0x20 || s[i] == 0x7F {
+	for _, r := range s {
+		// Also what turns the direction of text, or ends a line.
+		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return invalid(field, fmt.Sprintf("%q", s), "no control characters", "holds a control character")
 		}
 	}

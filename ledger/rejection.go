@@ -94,7 +94,7 @@ var codeTable = []CodeInfo{
 	{Voided, ClassState, false, "a resolve settled that this command never happens; use the next attempt or a new id"},
 	{AttemptHoldsMoney, ClassState, false, "settle the attempt that holds the benefit first"},
 	{AttemptSuperseded, ClassState, false, "use an attempt number above every earlier one"},
-	{OverCommitRefused, ClassState, false, "commit at most the limit, or raise the budget's over_commit policy"},
+	{OverCommitRefused, ClassState, false, "commit at most the limit"},
 	{LateCommitRejected, ClassState, false, "the hold expired; reclaim it if the order was paid"},
 	{LateCommitCase, ClassState, false, "the hold expired; a case was opened, a person decides"},
 	{RefundExceedsCommit, ClassState, false, "refund at most what is committed and not yet refunded"},

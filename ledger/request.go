@@ -16,3 +16,11 @@ func (r *BudgetReceipt) Amount() (int64, bool) {
 	v, err := strconv.ParseInt(fields[i], 10, 64)
 	return v, err == nil
 }
+
+// Partial reports whether the request that a receipt of COMMIT stores kept the
+// rest.
+func (r *Receipt) Partial() bool {
+	i := slices.Index(canonicalFields[r.Op], "partial")
+	fields, ok := splitFields(r.Request)
+	return i >= 0 && ok && i < len(fields) && fields[i] == "true"
+}

@@ -165,6 +165,12 @@ type Case struct {
 	Opened  time.Time
 }
 
+// spent reports whether an attempt in this state has committed money, refunded
+// or not.
+func (s State) spent() bool {
+	return s == StateCommitted || s == StatePartlyReversed || s == StateReversed
+}
+
 // HasLeg reports whether an attempt in this state was placed on a bucket.
 func (s State) HasLeg() bool {
 	return s != StateNone && s != StateCancelled && s != StateVoid

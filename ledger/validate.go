@@ -21,6 +21,9 @@ func (c *Command) Validate() *Rejection {
 	if r := c.Key.check(); r != nil {
 		return r
 	}
+	if c.Attempt > MaxAttempts {
+		return invalid("attempt", fmt.Sprint(c.Attempt), fmt.Sprintf("1 to %d", MaxAttempts), "is out of range")
+	}
 	if !c.Budget.IsZero() || c.Op == OpReserve {
 		if r := c.Budget.check("budget"); r != nil {
 			return r

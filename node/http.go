@@ -30,7 +30,7 @@ func (n *Node) server(h http.Handler) (*http.Server, error) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	s := &http.Server{
-		Handler:           h,
+		Handler:           bodyDeadline(h, bodyTimeout),
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: n.cfg.HTTP.MaxStreams},
 		ReadHeaderTimeout: n.cfg.HTTP.ReadHeaderTimeout,

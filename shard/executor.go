@@ -53,7 +53,7 @@ func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, err
 // one benefit of one order run in the order given; others may run in any.
 // Each is accepted, refused or fails by itself.
 func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
-	g := &group{done: make(chan struct{})}
+	g := &group{e: e, done: make(chan struct{})}
 	g.left.Store(int64(len(cmds)) + 1)
 	tasks := make([]task, len(cmds))
 	open := make([]*task, 0, len(cmds))
@@ -90,7 +90,23 @@ func (e *Executor) dispatch(ctx context.Context, open []*task) {
 	if len(open) == 0 {
 		return
 	}
+	// Commands on one benefit that go to one queue keep their order there.
+	// One that goes to another queue than the one before it waits for that
+	// one's answer.
+	last := make(map[ledger.OrderKey]*task, len(open))
+	ready := make([]*task, 0, len(open))
 	for _, t := range e.router.route(ctx, open) {
+		if !t.cmd.Op.OnBudget() {
+			prev := last[t.cmd.Key]
+			last[t.cmd.Key] = t
+			if prev != nil && (prev.waits || prev.at != t.at) {
+				prev.next, t.waits = t, true
+				continue
+			}
+		}
+		ready = append(ready, t)
+	}
+	for _, t := range ready {
 		e.enqueue(t, false)
 	}
 }

@@ -371,3 +371,31 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// Commands on one benefit keep their order within a call, also where they go
+// to different queues.
+func TestOrderIsKeptAcrossQueues(t *testing.T) {
+	for range 20 {
+		h := open(t, DefaultConfig())
+		a := h.funded("a", 4, 1000, ledger.Policy{})
+		b := h.funded("b", 4, 1000, ledger.Policy{})
+		next := func(id ledger.BudgetID, i int, amount int64) ledger.Command {
+			c := reserve(id, i, amount)
+			c.Attempt = 2
+			return c
+		}
+		h.must(reserve(a, 1, 10))
+		replies := h.DoAll(context.Background(), []ledger.Command{
+			{Op: ledger.OpRelease, Key: orderKey(1)}, next(b, 1, 10), // the other budget takes over
+			reserve(a, 2, 5000), next(b, 2, 10), {Op: ledger.OpCommit, Key: orderKey(2), Attempt: 2}, // too large, then not
+			{Op: ledger.OpRelease, Key: orderKey(3)}, reserve(a, 3, 10), // cancelled first
+		})
+		for i, want := range map[int]ledger.State{0: ledger.StateReleased, 1: ledger.StateReserved, 3: ledger.StateReserved, 4: ledger.StateCommitted, 5: ledger.StateCancelled} {
+			if replies[i].Err != nil || replies[i].Result.Outcome.State != want {
+				t.Fatalf("reply %d: %+v, want %s", i, replies[i], want)
+			}
+		}
+		h.code(replies[2].Err, ledger.InsufficientBudget)
+		h.code(replies[6].Err, ledger.CancelledBeforeReserve)
+	}
+}

@@ -20,6 +20,7 @@ const maxHops = 4
 
 // group is the commands of one call.
 type group struct {
+	e    *Executor
 	left atomic.Int64
 	done chan struct{}
 }
@@ -47,8 +48,12 @@ type task struct {
 	routed bool
 	hops   int
 	group  *group
-	state  atomic.Int32
-	reply  ledger.Reply
+	// next is the command of the same call that must come after this one;
+	// waits: this is such a command.
+	next  *task
+	waits bool
+	state atomic.Int32
+	reply ledger.Reply
 }
 
 // finish sets the answer. It reports whether the caller had left, so that
@@ -56,6 +61,9 @@ type task struct {
 func (t *task) finish(r ledger.Reply) (orphan bool) {
 	t.reply = r
 	orphan = t.state.Swap(taskDone) == taskOrphan
+	if t.next != nil {
+		t.group.e.enqueue(t.next, false)
+	}
 	t.group.finish()
 	return orphan
 }

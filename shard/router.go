@@ -27,7 +27,11 @@ type router struct {
 // gives, and the others to where their reservation is, which one read of all
 // of them tells. It returns the tasks that have a queue; the others it ended.
 func (r *router) route(ctx context.Context, tasks []*task) []*task {
-	budgets := map[ledger.OrderKey]ledger.BudgetID{} // named earlier in this call
+	type try struct {
+		ledger.OrderKey
+		attempt uint32
+	}
+	budgets := map[try]ledger.BudgetID{} // named earlier in this call
 	var lost []*task
 	aimed := make([]*task, 0, len(tasks))
 	for _, t := range tasks {
@@ -38,10 +42,10 @@ func (r *router) route(ctx context.Context, tasks []*task) []*task {
 			continue
 		}
 		id := c.Budget
-		if id.IsZero() {
-			id = budgets[c.Key]
+		if k := (try{c.Key, c.Attempt}); id.IsZero() {
+			id = budgets[k]
 		} else if len(tasks) > 1 {
-			budgets[c.Key] = id
+			budgets[k] = id
 		}
 		if id.IsZero() {
 			lost = append(lost, t)

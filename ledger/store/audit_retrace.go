@@ -182,21 +182,39 @@ func (t *trace) lapse(kind ledger.EntryType) {
 	}
 }
 
+// mayCommitAgain says whether the attempt is where what lapsed can still be
+// committed.
+func (t *trace) mayCommitAgain() bool {
+	switch t.state {
+	case ledger.StateExpired, ledger.StateCommitted, ledger.StatePartlyReversed, ledger.StateReversed:
+		return true
+	default:
+		return false
+	}
+}
+
 func (t *trace) reclaim(a *ledger.Attempt, rc *ledger.Receipt) (why string) {
 	amount := rc.Outcome.Amount
 	if rc.Outcome.Late {
-		if (t.state != ledger.StateExpired && t.state != ledger.StateCommitted) || amount <= 0 || amount > t.lapsed {
+		if !t.mayCommitAgain() || amount <= 0 || amount > t.lapsed {
 			why = fmt.Sprintf("commits %d late, of %d that lapsed, from %s", amount, t.lapsed, t.state)
 		}
 		t.lapsed -= amount
+		if !rc.Partial() {
+			t.lapsed = 0
+		}
 	} else {
-		if (t.state != ledger.StateReleased && t.state != ledger.StateExpired) || amount != a.Leg.Amount {
-			why = fmt.Sprintf("reclaims %d of %d from %s", amount, a.Leg.Amount, t.state)
+		want := a.Leg.Amount
+		if t.committed > 0 {
+			want = t.lapsed
+		}
+		if (t.state != ledger.StateReleased && !t.mayCommitAgain()) || amount <= 0 || amount != want {
+			why = fmt.Sprintf("reclaims %d of %d from %s", amount, want, t.state)
 		}
 		t.lapsed = 0
 	}
 	t.committed += amount
-	t.state = ledger.StateCommitted
+	t.refund(0) // the state now says how much of it is refunded
 	return why
 }
 

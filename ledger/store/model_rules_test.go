@@ -36,10 +36,16 @@ func (m *model) decide(c *ledger.Command) ledger.Code {
 	case ledger.OpRelease, ledger.OpExpire:
 		return m.giveBack(c, a)
 	case ledger.OpReclaim:
-		if a.state != ledger.StateReleased && a.state != ledger.StateExpired {
+		amount := a.amount
+		if a.committed > 0 {
+			amount = a.lapsed
+		} else if a.state != ledger.StateReleased && a.state != ledger.StateExpired {
+			amount = 0
+		}
+		if amount == 0 {
 			return ledger.IllegalState
 		}
-		if code := m.spendAgain(c, a, a.amount); code != "" {
+		if code := m.spendAgain(c, a, amount); code != "" {
 			return code
 		}
 		a.lapsed = 0
@@ -135,7 +141,7 @@ func (m *model) reserve(c *ledger.Command) ledger.Code {
 }
 
 func (m *model) commit(c *ledger.Command, a *modelAttempt) ledger.Code {
-	if a.state == ledger.StateExpired || (a.state == ledger.StateCommitted && a.lapsed > 0) {
+	if a.lapsed > 0 {
 		return m.commitLate(c, a)
 	}
 	if a.state != ledger.StateReserved {
@@ -186,6 +192,9 @@ func (m *model) commitLate(c *ledger.Command, a *modelAttempt) ledger.Code {
 	code := m.spendAgain(c, a, amount)
 	if code == "" {
 		a.lapsed -= amount
+		if !c.Partial {
+			a.lapsed = 0
+		}
 	}
 	return code
 }
@@ -202,6 +211,9 @@ func (m *model) spendAgain(c *ledger.Command, a *modelAttempt, amount int64) led
 	b.net += amount
 	a.committed += amount
 	a.state = ledger.StateCommitted
+	if a.reversed > 0 {
+		a.state = ledger.StatePartlyReversed
+	}
 	return ""
 }
 
