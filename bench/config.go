@@ -67,6 +67,9 @@ type Config struct {
 	URL string `json:"url,omitempty"`
 	// Protocol is what rpc clients speak: connect, grpc or grpcweb.
 	Protocol string `json:"protocol"`
+	// Unary sends each single command as a call of its own: the client does not
+	// gather concurrent ones into batches.
+	Unary bool `json:"unary,omitempty"`
 	// Dir is where a target keeps its store; empty for a temporary directory.
 	Dir string `json:"-"`
 	// DSN names a PostgreSQL to use, which needs the right to make a schema;
@@ -190,6 +193,20 @@ func (c Config) rateName() string {
 	return strconv.FormatFloat(c.Rate, 'g', -1, 64)
 }
 
+// clientName says how commands reach the target.
+func (c Config) clientName() string {
+	switch c.Target {
+	case "node", "server", "noop":
+		if c.Unary {
+			return c.Protocol + ", a call a command"
+		}
+		return c.Protocol + ", concurrent commands gathered into batches"
+	case "postgres":
+		return "pgx, prepared"
+	}
+	return "in process"
+}
+
 // PeakCallers is the most tasks in work at once at a rate, where nothing else
 // is said: so many that arrivals do not wait for callers.
 const PeakCallers = 4096
@@ -237,7 +254,7 @@ func (c *Config) set(name, v string) (err error) {
 	numbers := map[string]*int{
 		"callers": &c.Callers, "batch": &c.Batch, "buckets": &c.Buckets, "budgets": &c.Budgets, "preload": &c.Preload, "orders": &c.Orders,
 	}
-	flags := map[string]*bool{"apart": &c.Apart, "pipeline": &c.Pipeline}
+	flags := map[string]*bool{"apart": &c.Apart, "pipeline": &c.Pipeline, "unary": &c.Unary}
 	texts := map[string]*string{"workload": &c.Workload, "target": &c.Target, "url": &c.URL, "protocol": &c.Protocol, "file": &c.File}
 	switch {
 	case numbers[name] != nil:
@@ -251,7 +268,7 @@ func (c *Config) set(name, v string) (err error) {
 	case name == "exponent":
 		c.Exponent, err = strconv.ParseFloat(v, 64)
 	default:
-		return fmt.Errorf("setting %.40q is unknown (allowed: apart, batch, buckets, budgets, callers, exponent, file, orders, pipeline, preload, protocol, rate, target, url, workload)", name)
+		return fmt.Errorf("setting %.40q is unknown (allowed: apart, batch, buckets, budgets, callers, exponent, file, orders, pipeline, preload, protocol, rate, target, unary, url, workload)", name)
 	}
 	if err != nil {
 		return fmt.Errorf("setting %s is %.40q: %w", name, v, err)

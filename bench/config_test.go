@@ -63,13 +63,13 @@ func TestRates(t *testing.T) {
 }
 
 func TestSideSettings(t *testing.T) {
-	c, err := DefaultConfig().With("executor,workload=grown,preload=7,callers=3,batch=4,buckets=5,budgets=6,orders=800,rate=50%,exponent=2,apart=true,pipeline=true,protocol=grpc")
+	c, err := DefaultConfig().With("executor,workload=grown,preload=7,callers=3,batch=4,buckets=5,budgets=6,orders=800,rate=50%,exponent=2,apart=true,pipeline=true,unary=true,protocol=grpc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := DefaultConfig()
 	want.Target, want.Workload, want.Preload, want.Callers, want.Batch, want.Buckets, want.Budgets, want.Orders = "executor", "grown", 7, 3, 4, 5, 6, 800
-	want.PeakShare, want.Exponent, want.Apart, want.Pipeline, want.Protocol = 0.5, 2, true, true, "grpc"
+	want.PeakShare, want.Exponent, want.Apart, want.Pipeline, want.Unary, want.Protocol = 0.5, 2, true, true, true, "grpc"
 	if c != want {
 		t.Errorf("%+v\nwant %+v", c, want)
 	}

@@ -91,6 +91,7 @@ func (r *Result) conditionRows() []named {
 		{"engine", c.Engine},
 		{"fsync", fsync},
 		{"callers", strconv.Itoa(r.Config.Callers)},
+		{"client", r.Config.clientName()},
 		{"arrivals", string(r.Config.Arrivals) + ", rate " + r.Config.rateName()},
 		{"warm-up", r.Config.Warmup.String()},
 		{"seed", strconv.FormatUint(r.Config.Seed, 10)},

@@ -28,10 +28,14 @@ type remote struct {
 }
 
 // dial makes the client that all targets over RPC use: its defaults, but for
-// the protocol.
+// the protocol and, where the run says so, its batching.
 func dial(url string, cfg Config) *rpc.Client {
 	p := map[string]rpc.Protocol{"connect": rpc.ProtocolConnect, "grpc": rpc.ProtocolGRPC, "grpcweb": rpc.ProtocolGRPCWeb}[cfg.Protocol]
-	return rpc.NewClient(url, rpc.WithTenant(tenant), rpc.WithProtocol(p))
+	opts := []rpc.Option{rpc.WithTenant(tenant), rpc.WithProtocol(p)}
+	if cfg.Unary {
+		opts = append(opts, rpc.WithoutBatching())
+	}
+	return rpc.NewClient(url, opts...)
 }
 
 func openServer(ctx context.Context, cfg Config, _ Deps) (Target, error) {

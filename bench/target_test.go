@@ -53,8 +53,10 @@ func TestServer(t *testing.T) {
 }
 
 func TestNoop(t *testing.T) {
-	for _, workload := range []string{"hot", "batch"} {
-		r, err := Run(context.Background(), testConfig(t, workload, "noop"), Deps{})
+	for i, workload := range []string{"hot", "batch", "hot"} {
+		cfg := testConfig(t, workload, "noop")
+		cfg.Unary = i > 0
+		r, err := Run(context.Background(), cfg, Deps{})
 		if err != nil {
 			t.Fatal(err)
 		}

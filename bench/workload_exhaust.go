@@ -127,9 +127,7 @@ func newStorm(cfg Config, round int) (workload, error) {
 	return s, nil
 }
 
-func (s *storm) task(i uint64) task {
-	return task{{op: "reserve", commands: []ledger.Command{s.reserve(s.specs[0].id, s.names.order(i), amount(s.rand(i)), holdTTL)}}}
-}
+func (s *storm) task(i uint64) task { return s.one(i) }
 
 // stormFill is how many holds a second a preload is sure to store.
 const stormFill = 5000

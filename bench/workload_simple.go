@@ -22,7 +22,12 @@ func (h *hot) task(i uint64) task {
 	if h.cfg.Target == "raw" {
 		return h.many(i)
 	}
-	return task{{op: "reserve", commands: []ledger.Command{h.reserve(h.specs[0].id, h.names.order(i), amount(h.rand(i)), holdTTL)}}}
+	return h.one(i)
+}
+
+// one is a call of one reserve.
+func (p *plain) one(i uint64) task {
+	return task{{op: "reserve", commands: []ledger.Command{p.reserve(p.specs[0].id, p.names.order(i), amount(p.rand(i)), holdTTL)}}}
 }
 
 // many is a call of Batch reserves.
@@ -49,14 +54,20 @@ func (s *spread) task(i uint64) task {
 	return s.pair(s.reserve(s.specs[0].id, s.names.order(i), amount(s.rand(i)), holdTTL))
 }
 
-// batch is calls of many reserves over 16 buckets.
+// batch is calls of many reserves over 16 buckets. PostgreSQL gets the same
+// reserves as single calls, unless it may take a call in one transaction.
 type batch struct{ plain }
 
 func newBatch(cfg Config, round int) (workload, error) {
 	return &batch{newPlain(cfg, round, 16, ledger.Policy{})}, nil
 }
 
-func (b *batch) task(i uint64) task { return b.many(i) }
+func (b *batch) task(i uint64) task {
+	if b.cfg.Target == "postgres" && !b.cfg.Pipeline {
+		return b.one(i)
+	}
+	return b.many(i)
+}
 
 // zipf is many budgets of which few are popular, as promotions are.
 type zipf struct{ plain }

@@ -18,7 +18,8 @@ type View struct {
 	// Row is the reservation row; an empty one where none is stored.
 	Row *Reservation
 	// Pulled: what other buckets could give is in Bucket already, and
-	// TotalAvailable is what the whole budget has.
+	// TotalAvailable is what the whole budget has. For money that has to come
+	// back from Sink it is what Sink's budget has.
 	Pulled         bool
 	TotalAvailable int64
 	// Sink is the bucket that takes (or gave) the money of a reversal into a
@@ -35,8 +36,8 @@ const (
 	// NeedPull: the bucket is short by Decision.Short and the policy says
 	// that the whole budget counts.
 	NeedPull
-	// NeedSink: the money of a reversal goes to, or comes from, another
-	// bucket.
+	// NeedSink: the money of a reversal goes to another bucket, or Short of it
+	// has to come back from there.
 	NeedSink
 )
 
@@ -240,11 +241,15 @@ func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 	return after, nil
 }
 
-// room keeps receipts bounded, and always leaves some for the way back.
+// room keeps receipts bounded, and always leaves some for the way back. a is
+// the attempt as the command would leave it.
 func room(row *Reservation, c *Command, a *Attempt) *Rejection {
-	limit, rowLimit := MaxReceipts, MaxRowReceipts
-	if c.Op == OpExtend || (c.Op == OpCommit && c.Partial) || c.Op == OpResolve {
-		limit, rowLimit = MaxRepeats, MaxRowReceipts-MaxRepeats
+	limit, rowLimit := MaxReceipts, 2*MaxReceipts
+	switch {
+	case c.Op == OpExtend || (c.Op == OpCommit && c.Partial):
+		limit, rowLimit = MaxRepeats, 2*MaxReceipts-MaxRepeats
+	case c.Op != OpResolve && (c.Op != OpReverse || a.Leg.Reversed == a.Leg.Committed):
+		limit, rowLimit = 2*MaxReceipts, MaxRowReceipts
 	}
 	if len(a.Receipts) < limit && row.receipts() < rowLimit {
 		return nil

@@ -204,7 +204,7 @@ func TestLimits(t *testing.T) {
 	for i := range MaxRepeats - 1 {
 		w.ok(Command{Op: OpExtend, ID: fmt.Sprint("e", i), TTL: time.Minute})
 	}
-	for _, c := range []Command{{Op: OpExtend, ID: "e", TTL: time.Minute}, {Op: OpCommit, ID: "c", Amount: 1, Partial: true}, {Op: OpResolve, Target: OpCommit, ID: "c"}} {
+	for _, c := range []Command{{Op: OpExtend, ID: "e", TTL: time.Minute}, {Op: OpCommit, ID: "c", Amount: 1, Partial: true}} {
 		if r := w.refused(OperationLimit, c); r.Field != "operation" || r.Value != c.Op.String() || r.Limit != "32 operations an attempt, 96 a benefit" || r.State != "RESERVED" {
 			t.Errorf("%s: %+v", c.Op, r)
 		}
@@ -218,6 +218,13 @@ func TestLimits(t *testing.T) {
 	}
 	if n := len(w.attempt().Receipts); n != MaxReceipts {
 		t.Errorf("the attempt has %d receipts, want %d", n, MaxReceipts)
+	}
+	// Also when all is used up, every refund can be undone and the rest be
+	// refunded at once.
+	left := w.attempt().Leg.Committed - w.attempt().Leg.Reversed
+	w.ok(Command{Op: OpReinstate, ID: "r0"}, Command{Op: OpReverse, ID: "rest", Amount: left + 1})
+	if a := w.attempt(); a.State != StateReversed {
+		t.Errorf("the attempt is %s, want all of it refunded", a.State)
 	}
 	// Lifetime.
 	w = newWorld(t)

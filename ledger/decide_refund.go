@@ -69,13 +69,14 @@ func reinstate(v *View, c *Command, a *Attempt) Decision {
 		return accept(v, c, ch)
 	}
 	if v.Sink == nil {
-		return Decision{Need: NeedSink, SinkBucket: rc.Sink}
+		return Decision{Need: NeedSink, SinkBucket: rc.Sink, Short: amount}
 	}
 	if amount > v.Sink.Available {
+		has := max(v.Sink.Available, v.TotalAvailable)
 		return reject(&Rejection{
-			Code: InsufficientBudget, Field: "refund_id", Value: clip(c.ID), Limit: itoa(v.Sink.Available),
-			Requested: amount, Available: v.Sink.Available,
-			Message: fmt.Sprintf("gave %d to %s, which has less available now", amount, v.Sink.ID),
+			Code: InsufficientBudget, Field: "refund_id", Value: clip(c.ID), Limit: itoa(has),
+			Requested: amount, Available: has,
+			Message: fmt.Sprintf("gave %d to budget %s, which has less available now", amount, v.Sink.ID.Budget),
 		})
 	}
 	return acceptWithSink(v, c, ch, -amount, EntryMoveOut)

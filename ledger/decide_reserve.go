@@ -85,12 +85,12 @@ func checkAttempts(row *Reservation, n uint32) *Rejection {
 	return attemptRoom(row, n)
 }
 
-// attemptRoom keeps the row bounded: a new attempt needs half of its receipts
-// free, so that its own way back has room.
+// attemptRoom keeps the row bounded: a new attempt comes after few enough
+// operations that its own way back has room.
 func attemptRoom(row *Reservation, n uint32) *Rejection {
-	if made := row.receipts(); row.Attempt(n) == nil && made > MaxRowReceipts/2 {
+	if made := row.receipts(); row.Attempt(n) == nil && made > MaxReceipts {
 		return &Rejection{
-			Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d operations before", MaxRowReceipts/2),
+			Code: OperationLimit, Field: "attempt", Value: fmt.Sprint(n), Limit: fmt.Sprintf("%d operations before", MaxReceipts),
 			Message: fmt.Sprintf("comes after %d operations on this benefit", made),
 		}
 	}

@@ -23,15 +23,15 @@ const (
 	MaxSum = math.MaxInt64 / (MaxBuckets + 1)
 	// MaxAttempts is how many attempts one benefit of one order may have.
 	MaxAttempts = 16
-	// MaxReceipts is how many receipts one attempt may hold.
+	// MaxReceipts is how many receipts one attempt may hold before only the
+	// way back is left: final commit, release, reclaim, the refund of all the
+	// rest, and reinstatements. Those may use as many again.
 	MaxReceipts = 64
-	// MaxRepeats is how many of them Extend, partial Commit and Resolve may
-	// leave, so that the way back (final commit, release, refunds) always has
-	// room.
+	// MaxRepeats is how many of them Extend and partial Commit may leave.
 	MaxRepeats = 32
 	// MaxRowReceipts bounds the receipts of all attempts of one benefit, and
-	// with them the size of its row. A new attempt needs half of it free.
-	MaxRowReceipts = 128
+	// with them the size of its row.
+	MaxRowReceipts = 3 * MaxReceipts
 )
 
 // BudgetID names a budget: unique per tenant, funder and key. The funder may

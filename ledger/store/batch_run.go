@@ -28,7 +28,7 @@ func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
 		d := ledger.Decide(&v, c)
 		switch d.Need {
 		case ledger.NeedPull:
-			err = b.pull(bucket, d.Short, c, &v)
+			err = b.pull(bucket, d.Short, &v)
 		case ledger.NeedSink:
 			sink, err = b.sink(&v, &d)
 			if sink != nil {
@@ -100,24 +100,31 @@ func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *buc
 	return st, nil, nil
 }
 
-// pull brings money from the budget's other buckets, if all of them together
-// cover what is missing: one MOVE_OUT and one MOVE_IN a donor, in this very
-// transaction.
-func (b *batch) pull(to *bucketState, missing int64, c *ledger.Command, v *ledger.View) error {
+// pull brings money from the budget's other buckets for a command on this one.
+func (b *batch) pull(to *bucketState, missing int64, v *ledger.View) (err error) {
 	v.Pulled = true
 	v.TotalAvailable = to.Available
 	if v.Budget.Buckets() == 1 && v.Budget.State != ledger.BudgetClosed {
 		return nil // there is no other bucket
 	}
+	v.TotalAvailable, err = b.gather(to, missing)
+	return err
+}
+
+// gather brings what is missing in a bucket from its budget's other buckets,
+// if all of them together have it: one MOVE_OUT and one MOVE_IN a donor, in
+// this very transaction. It returns what the whole budget has.
+func (b *batch) gather(to *bucketState, missing int64) (total int64, err error) {
 	all, err := b.wholeBudget(to.ID.Budget, true)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	total = to.Available
 	donors := make([]ledger.Bucket, 0, len(all))
 	for _, st := range all {
 		if st != to {
 			donors = append(donors, st.Bucket)
-			v.TotalAvailable += st.Available
+			total += st.Available
 		}
 	}
 	for _, p := range ledger.PlanPull(donors, missing) {
@@ -125,21 +132,30 @@ func (b *batch) pull(to *bucketState, missing int64, c *ledger.Command, v *ledge
 		b.pin(from)
 		out, in, r := ledger.MoveEntries(&from.Bucket, &to.Bucket, p.Amount, "pull")
 		if r != nil {
-			return r
+			return 0, r
 		}
 		b.applying = true
 		b.touch(from, &out)
 		b.touch(to, &in)
 		b.applying = false
 	}
-	return nil
+	return total, nil
 }
 
-// sink finds the bucket that takes, or gave, the money of a reversal into a
-// closed budget.
+// sink finds the bucket that takes the money of a reversal into a closed
+// budget, or that gave it and has to give it back: the latter from its
+// budget's other buckets where it has it no more.
 func (b *batch) sink(v *ledger.View, d *ledger.Decision) (*bucketState, error) {
 	if d.SinkBucket != nil {
-		return b.bucket(*d.SinkBucket)
+		st, err := b.bucket(*d.SinkBucket)
+		if err != nil {
+			return nil, err
+		}
+		v.TotalAvailable = st.Available
+		if missing := d.Short - st.Available; missing > 0 {
+			v.TotalAvailable, err = b.gather(st, missing)
+		}
+		return st, err
 	}
 	var sink *ledger.Budget
 	if id := v.Budget.SinkBudget(); id != v.Budget.ID {

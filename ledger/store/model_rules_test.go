@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-
 	"github.com/coffer-ledger/coffer/ledger"
 )
 
@@ -280,30 +278,10 @@ func (m *model) reinstate(c *ledger.Command, a *modelAttempt) ledger.Code {
 		return ledger.AttemptHoldsMoney
 	}
 	to := a.sinks[c.ID]
-	if amount > m.budgets[to].available || m.sinkShort {
+	if amount > m.budgets[to].available {
 		return ledger.InsufficientBudget
 	}
 	m.refund(a, to, -amount)
 	a.refunds[c.ID] = 0
 	return ""
-}
-
-// sinkHas is what the very bucket has that a refund went to, and whether it
-// went to another bucket at all. What a mistaken refund gave to a sink is not
-// pulled together from the sink's other buckets: the one answer that depends
-// on buckets. So the model looks it up, before the command is sent.
-func (m *model) sinkHas(c *ledger.Command) (available int64, sunk bool) {
-	rows, err := m.b.Locate(context.Background(), []ledger.OrderKey{c.Key})
-	if err != nil {
-		m.b.t.Fatal(causes(err))
-	}
-	a := rows[0].Attempt(c.Attempt)
-	if a == nil {
-		return 0, false
-	}
-	rc := receiptOf(a, ledger.OpReverse, c.ID)
-	if rc == nil || rc.Sink == nil {
-		return 0, false
-	}
-	return m.b.bucketRow(*rc.Sink).Available, true
 }

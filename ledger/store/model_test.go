@@ -34,9 +34,7 @@ type model struct {
 	b        *bench
 	budgets  map[string]*modelBudget
 	attempts map[string]map[uint32]*modelAttempt
-	// sinkShort: the bucket that took a refund has too little to undo it.
-	sinkShort bool
-	done      map[string]string // key of an accepted or recorded command → its request and answer
+	done     map[string]string // key of an accepted or recorded command → its request and answer
 }
 
 var modelBudgets = map[string]struct {
@@ -147,10 +145,6 @@ func (m *model) send(t *rapid.T, c ledger.Command) {
 	if c.Op != ledger.OpReserve && !c.Op.OnBudget() {
 		req = fmt.Sprintf("%s %d %v", c.Op, c.Amount, c.Partial)
 	}
-	if c.Op == ledger.OpReinstate {
-		has, sunk := m.sinkHas(&c)
-		m.sinkShort = sunk && has < m.refunded(&c)
-	}
 	got := m.b.one(c)
 	code := codeOf(t, got.Err)
 	if first, ok := m.done[key]; ok {
@@ -224,13 +218,6 @@ func (m *model) resolve(t *rapid.T, c ledger.Command) {
 	if !known {
 		m.done[key] = "void"
 	}
-}
-
-func (m *model) refunded(c *ledger.Command) int64 {
-	if a := m.of(c.Key.Order, c.Attempt); a != nil {
-		return a.refunds[c.ID]
-	}
-	return 0
 }
 
 func (m *model) of(order string, attempt uint32) *modelAttempt { return m.attempts[order][attempt] }
