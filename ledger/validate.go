@@ -134,7 +134,7 @@ func (c *Command) validateCreate() *Rejection {
 	if d := p.MaxLifetime; d < time.Second || d > MaxLifetimeLimit {
 		return invalid("policy.max_lifetime", d.String(), "1s to "+MaxLifetimeLimit.String(), "is out of range")
 	}
-	if !p.ReversalSink.IsZero() {
+	if p.ReversalSink != (BudgetID{}) {
 		if r := p.ReversalSink.check("policy.reversal_sink"); r != nil {
 			return r
 		}

@@ -21,6 +21,7 @@ import (
 //	                 a row holds every receipt for an entry up to its bucket's
 //	                 cut; newer ones are told apart by their number.
 //	4  receipts, outbox, cases, expiry index: in the same way, after the cuts.
+//	5  above: buckets that something newer than their cuts named, once more.
 //
 // Entries and receipts, blocks and pointers, the two ends of a move are
 // compared as sets, by sums of 128-bit fingerprints over shards of the set: the
@@ -57,6 +58,7 @@ const (
 	checkMoves
 	checkBudgetReceipts
 	checkBudgetState
+	checkDefinition
 	checkCases
 	checkExpiry
 	checkCount
@@ -84,6 +86,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkMoves:          {"moves_conserve", "what leaves one bucket arrives in another: each end of a move has its other end, and moves within a budget add up to zero"},
 	checkBudgetReceipts: {"budget_receipts", "each receipt of a command on a budget has its entries, and each such entry its receipt"},
 	checkBudgetState:    {"budget_state", "the CREATE, FREEZE, UNFREEZE and CLOSE entries of a budget lead to its state"},
+	checkDefinition:     {"budget_definition", "each budget's currency, buckets and policy are those it was created with"},
 	checkCases:          {"cases_match", "each case belongs to an attempt that says so, and each such attempt has its case"},
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
 }
@@ -105,6 +108,9 @@ type audit struct {
 	buckets map[ledger.BucketID]*bucketAudit
 	order   []*bucketAudit // as their keys are ordered
 	known   map[string]bool
+	// above is what rows newer than the cuts name, in the order it was met.
+	above  map[ledger.BucketID]*aboveCut
+	aboves []*aboveCut
 
 	fp fingerprinter
 	// transitions compares entries with receipts, events the numbers of
@@ -146,7 +152,7 @@ type bucketAudit struct {
 func (s *Store) Audit(ctx context.Context, progress func(phase string, done uint64)) (*AuditReport, error) {
 	a := s.newAudit(progress)
 	for _, phase := range []func(context.Context) error{
-		a.readVector, a.readOrphans, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.compare,
+		a.readVector, a.readOrphans, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.checkAbove, a.compare,
 	} {
 		if err := phase(ctx); err != nil {
 			return nil, err
@@ -160,7 +166,7 @@ func (s *Store) newAudit(progress func(string, uint64)) *audit {
 	a := &audit{
 		s: s, progress: progress,
 		budgets: map[ledger.BudgetID]*budgetAudit{}, buckets: map[ledger.BucketID]*bucketAudit{},
-		known: map[string]bool{}, cases: map[caseID]bool{},
+		known: map[string]bool{}, cases: map[caseID]bool{}, above: map[ledger.BucketID]*aboveCut{},
 	}
 	if a.progress == nil {
 		a.progress = func(string, uint64) {}

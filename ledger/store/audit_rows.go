@@ -75,7 +75,11 @@ func (a *audit) seeReservation(ctx context.Context, res *ledger.Reservation) err
 		if !ok {
 			a.report(checkBelongs, "reservation %s of tenant %s, attempt %d is in bucket %s, which does not exist", res.Key, res.Key.Tenant, at.Number, at.Leg.Bucket)
 		}
+		newer := cut.newer
 		a.seeSteps(res, k, steps, &cut)
+		if ok && cut.newer > newer {
+			a.seeNewer(res.Key, at.Leg.Bucket, k, steps)
+		}
 		a.checkAttempt(res, at, k)
 	}
 	a.checkRow(res, &cut)
@@ -113,6 +117,15 @@ func (a *audit) seeSteps(res *ledger.Reservation, k *bucketAudit, steps []step, 
 		k.legs.Reserved += last.Held
 		k.legs.Committed += last.Committed
 		k.legs.Reversed += last.Reversed
+	}
+}
+
+// seeNewer takes in an attempt's receipts beyond the cut.
+func (a *audit) seeNewer(order ledger.OrderKey, id ledger.BucketID, k *bucketAudit, steps []step) {
+	for i := range steps {
+		if en := &steps[i].entry; k == nil || en.Seq > k.Seq {
+			a.receiptAbove(id, k, order, en)
+		}
 	}
 }
 

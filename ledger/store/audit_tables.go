@@ -236,8 +236,11 @@ func (a *audit) seePointer(ctx context.Context, row kv.KeyValue) error {
 	if !ok {
 		a.report(checkBelongs, "outbox pointer %x names bucket %s of tenant %s, which does not exist", row.Key, id, id.Budget.Tenant)
 	}
-	if k == nil || first > k.Seq {
-		return nil // newer than the cut
+	if k == nil || first > k.Seq { // newer than the cut
+		if ok {
+			a.pointerAbove(id, k, first)
+		}
+		return nil
 	}
 	fp := a.fp.start('B').u(k.hash).u(first).sum()
 	if a.pointers.add(right, fp) {

@@ -197,6 +197,24 @@ func TestAuditFindsPlantedCorruption(t *testing.T) {
 			v.State = ledger.BudgetOpen
 			b.set(b.budgetKey(v.ID), encodeBudget(v))
 		}},
+		{"budget_definition", "a policy relaxed", func(b *bench) {
+			b.editBudget("spring", func(v *ledger.Budget) { v.Policy.OverCommit.Percent = 900 })
+		}},
+		{"budget_definition", "refunds sent elsewhere", func(b *bench) {
+			b.editBudget("closing", func(v *ledger.Budget) { v.Policy.ReversalSink = budgetID("spring") })
+		}},
+		{"budget_definition", "another currency", func(b *bench) {
+			b.editBudget("sink", func(v *ledger.Budget) { v.Currency = "USD" })
+		}},
+		{"budget_definition", "another number of buckets", func(b *bench) {
+			b.editBudget("spring", func(v *ledger.Budget) { v.Epoch.Buckets = 3 })
+		}},
+		{"budget_definition", "another routing epoch", func(b *bench) {
+			b.editBudget("spring", func(v *ledger.Budget) { v.Epoch.Number++ })
+		}},
+		{"budget_definition", "no request that made it", func(b *bench) {
+			b.editBudget("spring", func(v *ledger.Budget) { v.Definition = nil })
+		}},
 		{"cases_match", "a case that is gone", func(b *bench) { b.drop(b.rows(b.key(tableCase).all())[0].Key) }},
 		{"cases_match", "a case of nobody", func(b *bench) {
 			c := &ledger.Case{Key: orderKey("paid"), Attempt: 1, Budget: budgetID("spring"), Amount: 1, Opened: clockStart}
@@ -216,13 +234,18 @@ func TestAuditFindsPlantedCorruption(t *testing.T) {
 			if rep.OK() {
 				t.Fatal("the audit passes")
 			}
+			found := false
 			for _, c := range rep.Checks {
 				if c.Name != tc.check {
 					continue
 				}
+				found = true
 				if c.Problems == 0 || len(c.Examples) == 0 || len(c.Examples) > maxExamples {
 					t.Errorf("check %s has %d problems and examples %q; the report is %s", c.Name, c.Problems, c.Examples, failures(rep))
 				}
+			}
+			if !found {
+				t.Error("there is no such check")
 			}
 		})
 	}

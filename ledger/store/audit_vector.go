@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -111,6 +112,7 @@ func (s *Store) bucketRows(rows []kv.KeyValue, p *vectorPage) []ledger.Bucket {
 
 // addBudget keeps a budget's cut and checks what can be seen of it alone.
 func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uint64, page int) {
+	a.checkDefinition(b)
 	ba := &budgetAudit{Budget: *b, page: page}
 	ba.Definition = nil // not needed, and a page of memory each
 	a.budgets[b.ID] = ba
@@ -147,6 +149,20 @@ func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uin
 	sum, ok := a.rep.Totals[b.Currency].Add(total)
 	if ok {
 		a.rep.Totals[b.Currency] = sum
+	}
+}
+
+// checkDefinition compares what a budget's row says with the Create that made
+// it, which the row keeps in its canonical form. No command changes any of it,
+// nor the routing epoch.
+func (a *audit) checkDefinition(b *ledger.Budget) {
+	a.count(1, checkDefinition)
+	c := ledger.Command{Op: ledger.OpCreate, Budget: b.ID, Currency: b.Currency, Buckets: b.Buckets(), Policy: b.Policy}
+	if says := c.Canonical(); !bytes.Equal(says, b.Definition) {
+		a.report(checkDefinition, "the row of budget %s of tenant %s says %q, it was created with %q", b.ID, b.ID.Tenant, says, b.Definition)
+	}
+	if b.Epoch.Number != 1 {
+		a.report(checkDefinition, "the row of budget %s of tenant %s says routing epoch %d, which nothing leads to", b.ID, b.ID.Tenant, b.Epoch.Number)
 	}
 }
 

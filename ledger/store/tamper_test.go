@@ -54,6 +54,49 @@ func (b *bench) editBucket(id ledger.BucketID, fn func(k *ledger.Bucket)) {
 	b.t.Fatalf("there is no bucket %s", id)
 }
 
+func (b *bench) editBudget(name string, fn func(v *ledger.Budget)) {
+	b.t.Helper()
+	v, err := b.Definition(context.Background(), budgetID(name))
+	if err != nil {
+		b.t.Fatal(causes(err))
+	}
+	fn(v)
+	b.set(b.budgetKey(v.ID), encodeBudget(v))
+}
+
+// cutTail drops a bucket's last block and sets its row back to the state
+// before it, so that what is left is in order by itself: what a disk or a
+// restore that lost the end of a table would leave.
+func (b *bench) cutTail(id ledger.BucketID) (lost *ledger.Block) {
+	b.t.Helper()
+	rows := b.rows(b.key(tableBlock).bucket(id).all())
+	var ends [2]*ledger.Block
+	for i, row := range rows[len(rows)-2:] {
+		bl, err := b.decodeBlock(row.Key, row.Value)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		ends[i] = bl
+	}
+	last := ends[0].Entries[len(ends[0].Entries)-1]
+	row := ledger.Bucket{ID: id, Balances: last.After, Seq: last.Seq, Hash: ends[0].Hash, Time: ends[0].Time}
+	b.tamper(func(tx kv.Tx) {
+		tx.Clear(rows[len(rows)-1].Key)
+		tx.Set(b.bucketKey(id), encodeBucket(&row))
+	})
+	return ends[1]
+}
+
+// dropPointers drops the outbox pointers to a block.
+func (b *bench) dropPointers(id ledger.BucketID, first uint64) {
+	b.t.Helper()
+	for _, r := range b.rows(b.key(tableOutbox).all()) {
+		if bucket, at, _ := decodePointer(r.Value); bucket == id && at == first {
+			b.drop(r.Key)
+		}
+	}
+}
+
 // rewrite changes a bucket's entries and writes its whole ledger anew, one
 // block an entry, with a chain that holds: what a forger would do.
 func (b *bench) rewrite(id ledger.BucketID, fn func(es []ledger.Entry) []ledger.Entry) {

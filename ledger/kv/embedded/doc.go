@@ -51,6 +51,12 @@
 // ([ErrFailed], [Store.Failed]) and goes on serving reads of what is
 // published. It never retries a sync. Restart the process.
 //
+// # Damaged files
+//
+// A file whose checksum is wrong stops the store in the same way. The read
+// that met it gets an error that names the file ([ErrCorrupt]), as Open does;
+// reads of other files go on. Nothing of the engine ends the process.
+//
 // The package imports package kv and Pebble. Programs and tests import it,
 // nothing else.
 package embedded

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Reasons why a store cannot be opened, for errors.Is.
@@ -11,9 +12,14 @@ var (
 	ErrNotAStore   = errors.New("directory is not a store")
 	ErrReadOnly    = errors.New("store is read-only")
 	ErrNewerFormat = errors.New("store was written by a newer version")
+	ErrDataMissing = errors.New("the store's data is missing")
 )
 
-// advice is what to do about each reason.
+// ErrCorrupt is in the errors of Open and of reads that met a damaged file,
+// and in the failure of the store that follows.
+var ErrCorrupt = errors.New("store is corrupt")
+
+// advice is what to do about each reason; DIR stands for the directory.
 var advice = []struct {
 	reason error
 	text   string
@@ -22,6 +28,8 @@ var advice = []struct {
 	{ErrNotAStore, "choose an empty or absent directory for a new store; nothing was changed here"},
 	{ErrReadOnly, "make the directory writable, or open the store read-only"},
 	{ErrNewerFormat, "use the version that wrote it or a later one; nothing was changed"},
+	{ErrDataMissing, "restore DIR/data from a backup or mount; to start over, remove DIR"},
+	{ErrCorrupt, "restore DIR from a backup"},
 }
 
 // OpenError says why a store cannot be opened and what to do.
@@ -47,7 +55,7 @@ func openError(dir string, err error) error {
 	e := &OpenError{Dir: dir, Cause: err}
 	for _, a := range advice {
 		if errors.Is(err, a.reason) {
-			e.Advice = a.text
+			e.Advice = strings.ReplaceAll(a.text, "DIR", dir)
 			break
 		}
 	}

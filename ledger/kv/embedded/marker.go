@@ -15,9 +15,19 @@ import (
 // A store's directory holds a marker that says what it is and in which
 // format, a lock and the engine's own folder:
 //
-//	STORE     "coffer store\nformat 1\n", written before anything else
+//	STORE     "coffer store\nformat 1\n": the store was created
+//	STORE.new the same, while it is being created
 //	LOCK      held by the process that has the store open
 //	data/     the engine
+//
+// A creation goes in two steps, each durable before the next begins: STORE.new
+// is written, the engine makes its folder, STORE.new becomes STORE. So
+//
+//   - where STORE is, the engine's data must be too: if it is not, it was lost
+//     or is not mounted, and to start anew would pass for an empty ledger;
+//   - where only STORE.new is, no Open has returned and nothing was ever
+//     acknowledged: the creation starts over, whatever there is of data/;
+//   - data/ without either is not ours to touch.
 const (
 	markerName  = "STORE"
 	markerTemp  = "STORE.new"
@@ -32,30 +42,41 @@ const (
 
 // readMarker returns the format version of the store in dir; exists is false
 // where dir may become a store: it is absent, empty, or holds no more than
-// what a creation that was cut short leaves.
-func readMarker(fs vfs.FS, dir string) (format int, exists bool, err error) {
+// what a creation that was cut short leaves. begun says that such a creation
+// got as far as the engine's folder; format is then that of STORE.new.
+func readMarker(fs vfs.FS, dir string) (format int, exists, begun bool, err error) {
 	names, err := fs.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
+		return 0, false, false, nil
 	}
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, err
 	}
-	foreign := ""
+	foreign, creating := "", false
 	for _, n := range names {
 		switch n {
 		case markerName:
 			format, err := parseMarker(fs, fs.PathJoin(dir, n))
-			return format, true, err
-		case markerTemp, lockName:
+			return format, true, false, err
+		case markerTemp:
+			creating = true
+		case lockName:
+		case dataName:
+			begun = true
 		default:
 			foreign = n
 		}
 	}
-	if foreign != "" {
-		return 0, false, fmt.Errorf("%w: it holds %q and no %s file", ErrNotAStore, foreign, markerName)
+	if begun && !creating {
+		foreign = dataName
 	}
-	return 0, false, nil
+	if foreign != "" {
+		return 0, false, false, fmt.Errorf("%w: it holds %q and no %s file", ErrNotAStore, foreign, markerName)
+	}
+	if begun {
+		format, err = parseMarker(fs, fs.PathJoin(dir, markerTemp))
+	}
+	return format, false, begun, err
 }
 
 func parseMarker(fs vfs.FS, name string) (int, error) {
@@ -73,15 +94,15 @@ func parseMarker(fs vfs.FS, name string) (int, error) {
 	number, isFormat := strings.CutPrefix(line, "format ")
 	format, err := strconv.Atoi(number)
 	if magic != markerMagic || !ok || !isFormat || err != nil || format < 1 {
-		return 0, fmt.Errorf("%w: its %s file reads %q", ErrNotAStore, markerName, b[:min(len(b), 64)])
+		return 0, fmt.Errorf("%w: its %s file reads %q", ErrNotAStore, fs.PathBase(name), b[:min(len(b), 64)])
 	}
 	return format, nil
 }
 
-// writeMarker makes dir a store. The marker appears as a whole or not at all.
-func writeMarker(fs vfs.FS, dir string) error {
-	temp := fs.PathJoin(dir, markerTemp)
-	f, err := fs.Create(temp, vfs.WriteCategoryUnspecified)
+// beginMarker notes that dir is about to become a store. It must not be
+// called again once the engine's folder exists, for it overwrites the note.
+func beginMarker(fs vfs.FS, dir string) error {
+	f, err := fs.Create(fs.PathJoin(dir, markerTemp), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -92,7 +113,13 @@ func writeMarker(fs vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := fs.Rename(temp, fs.PathJoin(dir, markerName)); err != nil {
+	return syncDir(fs, dir)
+}
+
+// finishMarker makes dir a store, once its engine is on disk. The marker
+// appears as a whole or not at all.
+func finishMarker(fs vfs.FS, dir string) error {
+	if err := fs.Rename(fs.PathJoin(dir, markerTemp), fs.PathJoin(dir, markerName)); err != nil {
 		return err
 	}
 	return syncDir(fs, dir)

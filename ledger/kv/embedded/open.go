@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +29,7 @@ type Store struct {
 	clock  func() time.Time
 	seed   maphash.Seed
 	lock   io.Closer
+	fresh  bool // openDir found no store; its creation is to be finished
 	db     *pebble.DB
 	faults *Faults
 	stats  counters
@@ -70,6 +70,11 @@ func Open(opt Options) (*Store, error) {
 		return nil, openError(opt.Dir, err)
 	}
 	last, err := s.openEngine()
+	if err == nil && s.fresh {
+		if err = finishMarker(opt.FS, opt.Dir); err != nil {
+			err = errors.Join(writeFault(err), s.db.Close())
+		}
+	}
 	if err != nil {
 		if s.lock != nil {
 			err = errors.Join(err, s.lock.Close())
@@ -84,17 +89,21 @@ func Open(opt Options) (*Store, error) {
 }
 
 // openDir checks the directory before it writes anything there, then locks
-// and marks it.
+// it, and begins to mark it where it is to become a store.
 func (s *Store) openDir() error {
 	fs, dir := s.opt.FS, s.opt.Dir
-	format, exists, err := readMarker(fs, dir)
+	format, exists, _, err := readMarker(fs, dir)
 	if err != nil {
 		return err
 	}
 	if format > formatVersion {
 		return fmt.Errorf("%w: format %d, this build knows up to %d", ErrNewerFormat, format, formatVersion)
 	}
-	if !exists {
+	if exists {
+		if _, err := fs.Stat(fs.PathJoin(dir, dataName)); errors.Is(err, os.ErrNotExist) {
+			return ErrDataMissing
+		}
+	} else {
 		if s.opt.ReadOnly {
 			return fmt.Errorf("%w: there is no store to read", ErrNotAStore)
 		}
@@ -110,11 +119,31 @@ func (s *Store) openDir() error {
 		return err
 	}
 	if !exists {
-		if err := writeMarker(fs, dir); err != nil {
+		if err := s.create(); err != nil {
 			return errors.Join(writeFault(err), s.lock.Close())
 		}
 	}
 	return nil
+}
+
+// create begins the creation of a store, under the lock. It looks again: until
+// the lock was taken another process may have made and used a store here.
+func (s *Store) create() error {
+	fs, dir := s.opt.FS, s.opt.Dir
+	_, exists, begun, err := readMarker(fs, dir)
+	if err != nil || exists {
+		return err
+	}
+	s.fresh = true
+	if !begun {
+		return beginMarker(fs, dir)
+	}
+	// The engine cannot open every folder that a loss of power may leave of
+	// its own creation, and nothing was ever acknowledged there.
+	if err := fs.RemoveAll(fs.PathJoin(dir, dataName)); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
 }
 
 // makeDir makes dir and what is missing above it, and makes all new names
@@ -167,6 +196,7 @@ func lockFault(err error) error {
 // openEngine opens the engine's folder and returns the last version that may
 // have been given away.
 func (s *Store) openEngine() (last kv.Version, err error) {
+	defer s.guard(&err)
 	fs := s.opt.FS
 	if s.opt.ReadOnly {
 		fs = readOnlyFS{fs}
@@ -175,19 +205,24 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 	defer cache.Unref()
 	po := &pebble.Options{
 		FS: fs, Cache: cache, ReadOnly: s.opt.ReadOnly,
+		ErrorIfNotExists:            !s.fresh,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		MemTableSize:                s.opt.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		Logger:                      engineLog{s},
+		EventListener:               &pebble.EventListener{DataCorruption: s.onCorruption},
 	}
 	po.EnsureDefaults()
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	s.db, err = pebble.Open(fs.PathJoin(s.opt.Dir, dataName), po)
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		return 0, fmt.Errorf("%w: %w", ErrDataMissing, err)
+	}
 	if err != nil {
-		return 0, writeFault(err)
+		return 0, writeFault(s.found(err))
 	}
 	b, closer, err := s.db.Get(reservedKey)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -197,7 +232,8 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		err = errors.Join(fmt.Errorf("version mark has %d bytes, want 8", len(b)), closer.Close())
 	}
 	if err != nil {
-		return 0, errors.Join(err, s.db.Close())
+		close(s.ending)
+		return 0, errors.Join(s.found(err), s.db.Close())
 	}
 	last = kv.Version(binary.BigEndian.Uint64(b))
 	return last, closer.Close()
@@ -252,15 +288,9 @@ func (s *Store) Close() error {
 	return s.unlock(err)
 }
 
-// closeEngine closes the engine; after a disk failure it may well panic.
+// closeEngine closes the engine; after a failure it may well panic.
 func (s *Store) closeEngine() (err error) {
-	if s.Failure() != nil {
-		defer func() {
-			if p := recover(); p != nil {
-				err = s.Failure()
-			}
-		}()
-	}
+	defer s.guard(&err)
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close store %s: %w", s.opt.Dir, err)
 	}
@@ -272,21 +302,4 @@ func (s *Store) unlock(err error) error {
 		return err
 	}
 	return errors.Join(err, s.lock.Close())
-}
-
-// engineLog takes the engine's log. Its information is dropped: what matters
-// comes as an error. Fatal ones stop the store, not the process.
-type engineLog struct{ s *Store }
-
-func (engineLog) Infof(string, ...any)  {}
-func (engineLog) Errorf(string, ...any) {}
-
-// Fatalf must not return: the engine would go on as if nothing had happened
-// and might delete files that its broken manifest still needs. Ending the
-// goroutine runs its deferred unlocks, so that reads of published versions
-// still work, and leaves the engine in no state to be closed.
-func (l engineLog) Fatalf(format string, args ...any) {
-	l.s.abandoned.Store(true)
-	l.s.fail(fmt.Errorf(format, args...))
-	runtime.Goexit()
 }

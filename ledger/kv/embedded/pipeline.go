@@ -195,7 +195,7 @@ func (c *committer) before(g *group, w *writeSet, i int) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, c.s.found(err)
 	}
 	base := w.values.copy(v)
 	return base, closer.Close()

@@ -147,21 +147,22 @@ func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {
 }
 
 // load reads key at the read version into the transaction's memory.
-func (t *tx) load(key []byte) ([]byte, bool, error) {
+func (t *tx) load(key []byte) (b []byte, ok bool, err error) {
+	defer t.store.guardRead("get", &err)
 	v := t.at
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if v.snap == nil {
 		return nil, false, t.gone("get")
 	}
-	b, closer, err := v.snap.Get(key)
+	got, closer, err := v.snap.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, &kv.Error{Code: kv.CodeIO, Op: "get", Cause: err}
+		return nil, false, t.store.ioError("get", err)
 	}
-	c := t.values.copy(b)
+	c := t.values.copy(got)
 	return c, true, closer.Close()
 }
 

@@ -20,7 +20,8 @@ type merge struct {
 }
 
 // scan reads a range into out and adds its read conflict.
-func (t *tx) scan(r kv.Range, opt kv.RangeOptions, snapshot bool, out *rows) error {
+func (t *tx) scan(r kv.Range, opt kv.RangeOptions, snapshot bool, out *rows) (err error) {
+	defer t.store.guardRead("range", &err)
 	if err := t.readable("range"); err != nil {
 		return err
 	}
@@ -43,14 +44,18 @@ func (t *tx) scan(r kv.Range, opt kv.RangeOptions, snapshot bool, out *rows) err
 	if v.snap == nil {
 		return t.gone("range")
 	}
-	it, err := v.snap.NewIter(&pebble.IterOptions{LowerBound: r.Begin, UpperBound: r.End})
+	bounds := pebble.IterOptions{UpperBound: r.End}
+	if len(r.Begin) > 0 { // an engine built with -race cannot seek to an empty key
+		bounds.LowerBound = r.Begin
+	}
+	it, err := v.snap.NewIter(&bounds)
 	if err != nil {
-		return &kv.Error{Code: kv.CodeIO, Op: "range", Cause: err}
+		return t.store.ioError("range", err)
 	}
 	m := &merge{t: t, reverse: opt.Reverse, it: it, own: t.ownBetween(r)}
 	more, err := m.run(opt.Limit)
 	if cerr := it.Close(); err == nil && cerr != nil {
-		err = &kv.Error{Code: kv.CodeIO, Op: "range", Cause: cerr}
+		err = t.store.ioError("range", cerr)
 	}
 	if err != nil {
 		return err
@@ -112,7 +117,7 @@ func (m *merge) run(limit int) (more bool, err error) {
 		}
 	}
 	if err := m.it.Error(); err != nil {
-		return false, &kv.Error{Code: kv.CodeIO, Op: "range", Cause: err}
+		return false, m.t.store.ioError("range", err)
 	}
 	return false, nil
 }
@@ -192,7 +197,7 @@ func (m *merge) takeOwn(own *ownKey, hasBase bool) error {
 func (m *merge) baseValue() ([]byte, error) {
 	b, err := m.it.ValueAndErr()
 	if err != nil {
-		return nil, &kv.Error{Code: kv.CodeIO, Op: "range", Cause: err}
+		return nil, m.t.store.ioError("range", err)
 	}
 	return b, nil
 }

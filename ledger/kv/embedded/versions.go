@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -23,8 +24,16 @@ type readVersion struct {
 	superseded time.Time // zero while current
 }
 
-// close closes the snapshot once.
+// close closes the snapshot once. The engine may stop the store in it, which
+// is then known to all and of no interest here.
 func (v *readVersion) close() {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(stopped); !ok {
+				panic(p)
+			}
+		}
+	}()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.snap != nil {
@@ -38,6 +47,9 @@ func (v *readVersion) close() {
 type versions struct {
 	mu   sync.Mutex
 	live []*readVersion
+	// frozen: the engine was abandoned and may hold its locks for good, so no
+	// snapshot is closed any more.
+	frozen atomic.Bool
 }
 
 // acquire returns the current version with a reference taken, or nil when the
@@ -60,7 +72,7 @@ func (vs *versions) release(v *readVersion) {
 	unused := v.refs == 0 && !v.superseded.IsZero()
 	vs.trim()
 	vs.mu.Unlock()
-	if unused {
+	if unused && !vs.frozen.Load() {
 		v.close()
 	}
 }
@@ -85,6 +97,9 @@ func (vs *versions) publish(v *readVersion, now time.Time) {
 	}
 	vs.trim()
 	vs.mu.Unlock()
+	if vs.frozen.Load() {
+		return
+	}
 	for _, v := range done {
 		v.close()
 	}

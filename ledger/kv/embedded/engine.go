@@ -1,0 +1,138 @@
+package embedded
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+)
+
+// engineLog takes the engine's log. Its information is dropped: what matters
+// comes as an error. Fatal ones stop the store, not the process.
+type engineLog struct{ s *Store }
+
+func (engineLog) Infof(string, ...any)  {}
+func (engineLog) Errorf(string, ...any) {}
+
+// stopped is the panic that carries a fatal error of the engine up to the
+// method of this package that called into it.
+type stopped struct{ err error }
+
+// Fatalf stops the store. It must not return: the engine would go on as if
+// nothing had happened and might delete files that its broken manifest still
+// needs. What it does instead depends on whose goroutine it is on:
+//
+//   - below a method of this package somebody waits for an answer. Ending the
+//     goroutine would leave them waiting for ever, so it panics, and guard
+//     makes an error of that;
+//   - on a goroutine of the engine nobody would recover a panic, and it would
+//     end the process. So it ends the goroutine. That runs the deferred
+//     unlocks, which blocking it would not: the engine reports a broken
+//     manifest with its central mutex held, and without the mutex reads of
+//     published versions still work.
+//
+// Either way the engine is in no state to be closed, and is abandoned.
+//
+// Ending a goroutine in the midst of a compaction's read makes the engine's
+// own clean-up panic. The only cause for that is a damaged file, which is
+// therefore kept from coming here: see onCorruption.
+func (l engineLog) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	l.s.versions.frozen.Store(true)
+	l.s.abandoned.Store(true)
+	l.s.fail(err)
+	if belowThisPackage() {
+		panic(stopped{err})
+	}
+	runtime.Goexit()
+}
+
+var thisPackage = reflect.TypeFor[Store]().PkgPath() + "."
+
+// belowThisPackage says whether the caller's caller was called, at whatever
+// distance, by a function of this package.
+func belowThisPackage() bool {
+	pcs := make([]uintptr, 256)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, thisPackage) {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// corruptionPause is how long the engine's background work pauses at a
+// damaged file. Part of it, the reading of statistics, tries again at once.
+const corruptionPause = time.Second
+
+// onCorruption is told of a damaged file before whoever reads it gets the
+// error. The engine's default is to call Fatalf, but nothing of its state is
+// wrong: the read fails in good order, a compaction is given up and put off,
+// and the engine can still be closed.
+func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
+	s.fail(corruption(info.Path, info.Details))
+	if belowThisPackage() {
+		return
+	}
+	select {
+	case <-time.After(corruptionPause):
+	case <-s.ending:
+	}
+}
+
+func corruption(path string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
+}
+
+// found is err from the engine; where that says that a file is damaged, it
+// stops the store and returns an error that says so.
+func (s *Store) found(err error) error {
+	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		err = corruption(info.Path, info.Details)
+	} else {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	s.fail(err)
+	return err
+}
+
+// ioError is the error of a read that the engine answered with err.
+func (s *Store) ioError(op string, err error) error {
+	return &kv.Error{Code: kv.CodeIO, Op: op, Cause: s.found(err)}
+}
+
+// guard is deferred by what calls into the engine. It turns the panic of
+// Fatalf, or one that the engine's deferred clean-up put in its place, into
+// the store's failure. Any other panic of a store that is well goes on.
+func (s *Store) guard(err *error) {
+	if p := recover(); p != nil {
+		*err = s.recovered(p)
+	}
+}
+
+// guardRead is guard for the reads of transactions.
+func (s *Store) guardRead(op string, err *error) {
+	if p := recover(); p != nil {
+		*err = &kv.Error{Code: kv.CodeIO, Op: op, Cause: s.recovered(p)}
+	}
+}
+
+func (s *Store) recovered(p any) error {
+	err := s.Failure()
+	if err == nil {
+		panic(p)
+	}
+	return err
+}
