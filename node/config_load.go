@@ -1,19 +1,15 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // envPrefix starts the name of every environment variable of the node.
@@ -47,40 +43,6 @@ func (c *Config) LoadFile(path string) error {
 		return fmt.Errorf("config %s: %w", path, err)
 	}
 	return nil
-}
-
-// LoadYAML lays a YAML document over the configuration. On error the
-// configuration is unchanged.
-func (c *Config) LoadYAML(raw []byte) error {
-	next := *c
-	d := yaml.NewDecoder(bytes.NewReader(raw))
-	d.KnownFields(true)
-	if err := d.Decode(&next); err != nil && !errors.Is(err, io.EOF) {
-		return yamlError(err)
-	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("holds more than one document; keep one")
-	}
-	*c = next
-	return nil
-}
-
-var unknownKey = regexp.MustCompile(`^line (\d+): field (\S+) not found in type \S+$`)
-
-// yamlError says what is wrong in the file's words instead of Go's.
-func yamlError(err error) error {
-	var te *yaml.TypeError
-	if !errors.As(err, &te) {
-		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	var out []error
-	for _, e := range te.Errors {
-		if m := unknownKey.FindStringSubmatch(e); m != nil {
-			e = fmt.Sprintf("line %s: unknown key %q; remove it or correct its spelling", m[1], m[2])
-		}
-		out = append(out, errors.New(e))
-	}
-	return errors.Join(out...)
 }
 
 // setting is one leaf of the configuration.
@@ -144,12 +106,27 @@ func (c *Config) LoadEnv(environ []string) (unknown []string, err error) {
 	return unknown, nil
 }
 
+// allowed says what a setting can be.
+func (s setting) allowed() string {
+	if _, ok := s.value.Interface().(time.Duration); ok {
+		return "a duration such as 500ms, 10s or 5m"
+	}
+	switch s.value.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	default:
+		return "a text"
+	}
+}
+
 // set parses a value; its error says what is allowed.
 func (s setting) set(value string) error {
 	if _, ok := s.value.Interface().(time.Duration); ok {
 		d, err := time.ParseDuration(value)
 		if err != nil {
-			return errors.New("a duration such as 500ms, 10s or 5m")
+			return errors.New(s.allowed())
 		}
 		s.value.SetInt(int64(d))
 		return nil
@@ -160,13 +137,13 @@ func (s setting) set(value string) error {
 	case reflect.Bool:
 		b, err := strconv.ParseBool(value)
 		if err != nil {
-			return errors.New("true or false")
+			return errors.New(s.allowed())
 		}
 		s.value.SetBool(b)
 	case reflect.Int, reflect.Int64:
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
-			return errors.New("a whole number")
+			return errors.New(s.allowed())
 		}
 		s.value.SetInt(n)
 	default:

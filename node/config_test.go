@@ -92,3 +92,62 @@ func TestLoopback(t *testing.T) {
 		t.Errorf("insecure: %v", err)
 	}
 }
+
+// The printed configuration is complete, documented and loads as what it was.
+func TestPrintedConfig(t *testing.T) {
+	cfg := DefaultConfig()
+	all := settings(reflect.ValueOf(&cfg).Elem(), "")
+	text := string(cfg.YAML())
+	for _, s := range all {
+		if settingDocs[s.name] == "" {
+			t.Errorf("setting %s has no documentation", s.name)
+		}
+		key := s.name[strings.LastIndexByte(s.name, '.')+1:]
+		for _, want := range []string{"\n" + strings.Repeat("  ", strings.Count(s.name, ".")) + key + ": ", "env " + s.env() + "\n", settingDocs[s.name]} {
+			if !strings.Contains(strings.ReplaceAll(text, "\n# node_id: ", "\nnode_id: "), want) {
+				t.Errorf("printed configuration lacks %q:\n%s", want, text)
+			}
+		}
+	}
+	if len(settingDocs) != len(all) {
+		t.Errorf("%d settings are documented, there are %d", len(settingDocs), len(all))
+	}
+	loaded := Config{NodeID: cfg.NodeID} // nothing else comes from elsewhere
+	if err := loaded.LoadYAML([]byte(text)); err != nil || !reflect.DeepEqual(loaded, DefaultConfig()) {
+		t.Errorf("printed and loaded: %v\n%+v\nwant\n%+v", err, loaded, DefaultConfig())
+	}
+	other := DefaultConfig()
+	for _, s := range settings(reflect.ValueOf(&other).Elem(), "") {
+		if err := s.set(map[reflect.Kind]string{reflect.String: "x: #'y\"", reflect.Bool: fmt.Sprint(s.value.Kind() == reflect.Bool && !s.value.Bool()), reflect.Int: "7", reflect.Int64: "1h30m7s"}[s.value.Kind()]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loaded = DefaultConfig()
+	if err := loaded.LoadYAML(other.YAML()); err != nil || !reflect.DeepEqual(loaded, other) {
+		t.Errorf("printed and loaded: %v\n%s", err, other.YAML())
+	}
+}
+
+func TestYAMLFaultsNameTheKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"expiry:\n  interval: soon\n":                `line 2: expiry.interval is "soon" (allowed: a duration such as 500ms, 10s or 5m)`,
+		"expiry: {interval: 5}\n":                    `line 1: expiry.interval is "5" (allowed: a duration such as 500ms, 10s or 5m)`,
+		"expiry: {interval: [1s]}\n":                 `line 1: expiry.interval is a list (allowed: a duration such as 500ms, 10s or 5m)`,
+		"expiry: {rate: many}\n":                     `line 1: expiry.rate is "many" (allowed: a whole number)`,
+		"listen: 127.0.0.1:1\ninsecure: perhaps\n":   `line 2: insecure is "perhaps" (allowed: true or false)`,
+		"listen: {host: x}\n":                        `line 1: listen is a group of settings (allowed: a text)`,
+		"expiry: 7s\n":                               `line 1: expiry is "7s" (allowed: a group of settings)`,
+		"just text\n":                                `line 1: the file is "just text" (allowed: settings, such as listen: 127.0.0.1:7420)`,
+		"expiry:\n  intervall: 1s\n":                 `line 2: unknown key "intervall"`,
+		"listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n": "listen",
+	} {
+		cfg := DefaultConfig()
+		if err := cfg.LoadYAML([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || !reflect.DeepEqual(cfg, DefaultConfig()) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+	cfg := DefaultConfig()
+	if err := cfg.LoadYAML([]byte("# nothing\nexpiry:\nlog: {level: }\n")); err != nil || !reflect.DeepEqual(cfg, DefaultConfig()) {
+		t.Errorf("keys without values: %v, %+v", err, cfg)
+	}
+}

@@ -11,25 +11,30 @@ import (
 // moneyIn are the two ways to give an amount.
 type moneyIn struct {
 	Amount string `help:"Amount in major units, such as 12.34." xor:"amount" placeholder:"12.34"`
-	Minor  int64  `help:"Amount in minor units, such as 1234." xor:"amount" placeholder:"1234"`
+	Minor  *int64 `help:"Amount in minor units, such as 1234." xor:"amount" placeholder:"1234"`
 }
 
 // check refuses a missing or impossible amount before anything is asked of the
 // server.
 func (m moneyIn) check(required bool) error {
 	switch {
-	case m.Minor < 0:
-		return usagef("--minor is %d (allowed: 1 to 9223372036854775807)", m.Minor)
-	case required && m.Amount == "" && m.Minor == 0:
+	case m.Minor != nil && *m.Minor <= 0:
+		return usagef("--minor is %d (allowed: 1 to 9223372036854775807)", *m.Minor)
+	case required && !m.given():
 		return usagef("no amount; give --amount 12.34 or --minor 1234, more than zero")
 	}
 	return nil
 }
 
+func (m moneyIn) given() bool { return m.Amount != "" || m.Minor != nil }
+
 // minor is the amount in minor units of the currency; 0 when none was given.
 func (m moneyIn) minor(currency string) (int64, error) {
-	if m.Amount == "" {
-		return m.Minor, nil
+	switch {
+	case m.Minor != nil:
+		return *m.Minor, nil
+	case m.Amount == "":
+		return 0, nil
 	}
 	v, err := parseMajor("--amount", m.Amount, currency)
 	if err != nil {
@@ -40,7 +45,7 @@ func (m moneyIn) minor(currency string) (int64, error) {
 
 // keyed is the flag of commands on a budget that makes them safe to repeat.
 type keyed struct {
-	Key string `help:"Idempotency key: the same key takes effect once (default: a new one)." placeholder:"KEY"`
+	Key string `help:"Idempotency key: the same key takes effect once (default: a new one)." placeholder:"KEY" empty:"name a key, or leave the flag out to make a new one"`
 }
 
 // get returns the key, making one where none was given.

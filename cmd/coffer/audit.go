@@ -12,14 +12,17 @@ import (
 )
 
 type auditCmd struct {
-	Store string `help:"Audit this store, which no server may have open, instead of a server." placeholder:"STORE"`
+	remote `embed:""`
+
+	Store   string `help:"Audit this store, which no server may have open, instead of a server." placeholder:"STORE" empty:"name a directory, or leave the flag out to use the server"`
+	Verbose bool   `help:"Print what each check proves, not only that of checks with problems."`
 }
 
 // Help is the long help.
 func (auditCmd) Help() string {
 	return `Checks every invariant over all tenants and prints what each check looked at.
 The last line is "audit: ok" or "audit: FAILED"; then the exit code is 1. A store
-is opened read-only.
+is opened read-only. --verbose says what each check proves.
 
 Examples:
   coffer audit
@@ -36,7 +39,7 @@ func (a *auditCmd) Run(c *cli) error {
 	if c.JSON {
 		err = c.printJSON(auditJSON(report))
 	} else {
-		c.auditTable(report)
+		c.auditTable(report, a.Verbose)
 	}
 	if err == nil && !report.Ok {
 		return errFailed
@@ -135,10 +138,16 @@ func verdict(ok bool) string {
 	return "FAILED"
 }
 
-func (c *cli) auditTable(r *cofferv1.AuditReport) {
-	t := c.table([]any{"check", "checked", "problems", "what holds"}, "checked", "problems")
+// auditTable prints a report. What a check proves is said where it has
+// problems, and everywhere if verbose.
+func (c *cli) auditTable(r *cofferv1.AuditReport, verbose bool) {
+	t := c.table([]any{"check", "checked", "problems", "what must hold"}, "checked", "problems")
 	for _, k := range r.Checks {
-		t.row(k.Name, k.Checked, k.Problems, k.Statement)
+		statement := ""
+		if verbose || k.Problems > 0 {
+			statement = k.Statement
+		}
+		t.row(k.Name, k.Checked, k.Problems, statement)
 	}
 	t.print()
 	for _, k := range r.Checks {

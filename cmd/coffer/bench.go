@@ -40,6 +40,7 @@ type benchLoad struct {
 	Apart      bool          `help:"Send reserve and commit of a pair as two calls."`
 	File       string        `help:"CSV file of the workload file: order_id, benefit_key, amount_minor and, if there are several, budget." placeholder:"FILE"`
 	Protocol   string        `help:"Protocol of the client: connect, grpc or grpcweb." default:"connect"`
+	Unary      bool          `help:"Send each single command as a call of its own; the client does not gather concurrent ones."`
 	Store      string        `help:"Engine of targets in this process: embedded, or fdb:FILE, where a run removes what it wrote, but for the target node." default:"embedded" placeholder:"STORE"`
 	Dir        string        `help:"Put temporary stores here (default: the system's temporary directory)." placeholder:"DIR"`
 	PgDsn      string        `help:"Use this PostgreSQL, in a schema of its own that is dropped first, instead of a private one." placeholder:"DSN"`
@@ -51,7 +52,7 @@ func (l *benchLoad) config(c *cli, target string) (bench.Config, error) {
 		Workload: l.Workload, Target: target, Arrivals: bench.Arrivals(l.Arrivals), Callers: l.Callers, Warmup: l.Warmup,
 		Duration: l.Duration, Seed: l.Seed, Tasks: l.Tasks, Batch: l.Batch, Buckets: l.Buckets, Budgets: l.Budgets, Exponent: l.Exponent,
 		Preload: l.Preload, Orders: l.Orders, Duplicates: l.Duplicates, Lost: l.Lost, Apart: l.Apart, File: l.File,
-		Protocol: l.Protocol, Dir: l.Dir, DSN: l.PgDsn, Pipeline: l.Pipeline, URL: c.Server,
+		Protocol: l.Protocol, Unary: l.Unary, Dir: l.Dir, DSN: l.PgDsn, Pipeline: l.Pipeline, URL: c.Server,
 	}
 	if err := cfg.ParseRate(l.Rate); err != nil {
 		return cfg, usageError{err}
@@ -185,6 +186,12 @@ func (c *cli) auditLine(a *bench.Audit) {
 }
 
 type benchList struct{}
+
+// Help is the long help.
+func (benchList) Help() string {
+	return `Example:
+  coffer bench list`
+}
 
 // Run lists what there is.
 func (benchList) Run(c *cli) error {

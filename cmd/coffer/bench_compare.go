@@ -23,11 +23,11 @@ of callers, and at 4, 8, 16, 32 and 64 to find its best. The raw engine gets the
 batches that the first side had.
 
 Settings of a side: apart, batch, buckets, budgets, callers, exponent, file,
-orders, pipeline, preload, protocol, rate, target, url, workload.
+orders, pipeline, preload, protocol, rate, target, unary, url, workload.
 
 Examples:
   coffer bench compare --workload hot --vs postgres
-  coffer bench compare node noop --workload hot
+  coffer bench compare node noop --workload hot --unary
   coffer bench compare executor raw --workload batch --callers 64
   coffer bench compare executor,workload=grown,preload=1000000 executor,workload=spread`
 }

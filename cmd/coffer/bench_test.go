@@ -58,7 +58,7 @@ func TestBenchFaults(t *testing.T) {
 	for words, args := range map[string]string{
 		`workload is "none"`:                "--workload none",
 		"rate is \"fast\"":                  "--rate fast",
-		"callers is -1":                     "--callers -1",
+		"callers is -1":                     "--callers=-1",
 		"--store is \"here\"":               "--store here",
 		"there is 1 side":                   "compare node",
 		"target is \"nowhere\"":             "compare --vs nowhere",

@@ -12,6 +12,8 @@ import (
 )
 
 type budgetCmd struct {
+	remote `embed:""`
+
 	Create   budgetCreate   `cmd:"" help:"Make a budget without money."`
 	Fund     budgetFund     `cmd:"" help:"Put money into a budget."`
 	Defund   budgetDefund   `cmd:"" help:"Take unreserved money out of a budget."`
@@ -29,7 +31,7 @@ type budgetCreate struct {
 	LateCommit    string        `help:"What a commit after the expiry does: reject, reclaim or case." enum:"reject,reclaim,case" default:"reject"`
 	Exhaustion    string        `help:"When a reserve finds too little: exact (the whole budget is short) or strict (its bucket is)." enum:"exact,strict" default:"exact"`
 	OnUnavailable string        `help:"What a reserve answers when the store cannot take it: fail-closed or skip-benefit." enum:"fail-closed,skip-benefit" default:"fail-closed"`
-	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved."`
+	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved." placeholder:"10"`
 	OverAmount    string        `help:"Amount by which a commit may exceed what was reserved, in major units." placeholder:"5.00"`
 	ReversalSink  string        `help:"Budget that takes refunds once this one is closed." placeholder:"BUDGET"`
 	MaxLifetime   time.Duration `help:"Longest life of a reservation, extensions included (default 7 days)." placeholder:"168h"`
@@ -79,7 +81,11 @@ func (b *budgetCreate) Run(c *cli) error {
 	if c.JSON {
 		return c.printMessage(res)
 	}
-	c.budgetDone("created", res.Budget, res.Replayed)
+	if res.Replayed { // its first answer is a budget without money
+		c.printf("budget %s created\n%s\n", b.Budget, replayedBudget(b.Budget))
+		return nil
+	}
+	c.budgetDone("created", res.Budget, false)
 	return nil
 }
 
@@ -146,6 +152,7 @@ func (c *cli) moveMoney(budget, currency string, in moneyIn, k keyed, fund bool)
 		}
 		currency = got.Budget.Currency
 	}
+	s.known = currency
 	amount, err := in.minor(currency)
 	if err != nil {
 		return err
@@ -265,12 +272,17 @@ func (b *budgetClose) Run(c *cli) error {
 
 // budgetDone says what happened to a budget and shows it.
 func (c *cli) budgetDone(what string, b *cofferv1.Budget, replayed bool) {
-	again := ""
+	c.printf("budget %s %s\n", b.GetBudget(), what)
 	if replayed {
-		again = " (done before; nothing changed)"
+		c.printf("%s\n", replayedBudget(b.GetBudget()))
 	}
-	c.printf("budget %s %s%s\n\n", b.GetBudget(), what, again)
+	c.printf("\n")
 	c.budgetTable([]*cofferv1.Budget{b})
+}
+
+// replayedBudget says that an answer is an old one.
+func replayedBudget(name string) string {
+	return "done before; this is the first answer, the budget may have changed since (coffer budget get " + name + ")"
 }
 
 func (c *cli) budgetTable(list []*cofferv1.Budget) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -77,11 +79,8 @@ func (b *budgetGet) Run(c *cli) error {
 		return c.printMessage(res)
 	}
 	c.budgetTable([]*cofferv1.Budget{res.Budget})
-	p := res.Budget.GetPolicy()
-	c.printf("\nlate commit %s, exhaustion %s, on unavailable %s, longest hold %s\n\n",
-		shortEnum(p.GetLateCommit(), "LATE_COMMIT_"), shortEnum(p.GetExhaustion(), "EXHAUSTION_"),
-		shortEnum(p.GetOnUnavailable(), "ON_UNAVAILABLE_"), p.GetMaxLifetime().AsDuration())
 	cur := res.Budget.GetCurrency()
+	c.printf("\n%s\n\n", policyText(res.Budget.GetPolicy(), cur))
 	t := c.table(table.Row{"bucket", "funded", "available", "reserved", "committed", "reversed", "entries"},
 		"bucket", "funded", "available", "reserved", "committed", "reversed", "entries")
 	for _, k := range res.Buckets {
@@ -91,6 +90,59 @@ func (b *budgetGet) Run(c *cli) error {
 	}
 	t.print()
 	return nil
+}
+
+// policyText is a budget's whole policy, two lines.
+func policyText(p *cofferv1.BudgetPolicy, currency string) string {
+	var over []string
+	if v := p.GetOverCommit().GetPercent(); v != 0 {
+		over = append(over, fmt.Sprintf("%d %%", v))
+	}
+	if v := p.GetOverCommit().GetAmountMinor(); v != 0 {
+		over = append(over, money(v, currency))
+	}
+	more := ""
+	if len(over) == 2 {
+		more = ", the larger of both"
+	}
+	if len(over) == 0 {
+		over = []string{"none"}
+	}
+	sink := "this budget"
+	if p.GetReversalSink() != "" {
+		sink = "budget " + p.GetReversalSink()
+	}
+	return fmt.Sprintf("late commit %s, exhaustion %s, on unavailable %s\nover-commit %s, refunds once it is closed go to %s, longest life of a hold %s",
+		shortEnum(p.GetLateCommit(), "LATE_COMMIT_"), shortEnum(p.GetExhaustion(), "EXHAUSTION_"),
+		shortEnum(p.GetOnUnavailable(), "ON_UNAVAILABLE_"), strings.Join(over, " or ")+more, sink, span(p.GetMaxLifetime().AsDuration()))
+}
+
+// span is a long duration in days and hours: "7 days", "1 day 12 hours",
+// "1h30m".
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < day || d%time.Hour != 0 {
+		s := d.String()
+		for _, zero := range []string{"m0s", "h0m"} { // 1h0m0s is 1h
+			if strings.HasSuffix(s, zero) {
+				s = s[:len(s)-2]
+			}
+		}
+		return s
+	}
+	out := count(int64(d/day), "day")
+	if h := d % day / time.Hour; h > 0 {
+		out += " " + count(int64(h), "hour")
+	}
+	return out
+}
+
+// count is a number with its noun.
+func count(n int64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func bucketName(n uint32, unallocated bool) string {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -23,7 +22,8 @@ type demoCmd struct {
 	Orders  int    `help:"Orders to send, 200 to 1000000." default:"6000"`
 	Seed    uint64 `help:"Seed of the traffic: the same seed makes the same orders." default:"1"`
 	Callers int    `help:"Orders in work at once, 1 to 1024." default:"64"`
-	Store   string `help:"Run on this store, which keeps the demo's orders, instead of a temporary one." placeholder:"STORE"`
+	Store   string `help:"Run on this store, which keeps the demo's orders, instead of a temporary one." placeholder:"STORE" empty:"name a directory, or leave the flag out to use a temporary store"`
+	Verbose bool   `help:"Print what each check of the audit proves."`
 }
 
 // Help is the long help.
@@ -50,7 +50,9 @@ type demo struct {
 	// an answer. single does not gather, so that a loss hits one call and
 	// duplicates meet at the server. once also sends once only: its caller
 	// resolves what is unknown.
-	client, single, once *rpc.Client
+	client, single, once caller
+	commands             atomic.Int64
+	polls                int64 // HTTP calls that only looked whether holds have expired
 	// before is what the store held already; nil for a temporary one.
 	before *cofferv1.AuditReport
 }
@@ -111,13 +113,12 @@ func (d *demoCmd) newRun(c *cli, url string) *demo {
 		tenant += "-" + rand.Text()
 	}
 	wire := &lossy{next: &http.Transport{MaxIdleConnsPerHost: d.Callers * 2, MaxConnsPerHost: d.Callers * 2}}
-	with := func(opts ...rpc.Option) *rpc.Client {
-		return rpc.NewClient(url, append(opts, rpc.WithTenant(tenant), rpc.WithHTTPClient(&http.Client{Transport: wire}))...)
+	run := &demo{cmd: d, c: c, url: url, wire: wire, tally: newTally()}
+	with := func(opts ...rpc.Option) caller {
+		return caller{rpc.NewClient(url, append(opts, rpc.WithTenant(tenant), rpc.WithHTTPClient(&http.Client{Transport: wire}))...), &run.commands}
 	}
-	return &demo{
-		cmd: d, c: c, url: url, wire: wire, tally: newTally(),
-		client: with(), single: with(rpc.WithoutBatching()), once: with(rpc.WithoutBatching(), rpc.WithMaxAttempts(1)),
-	}
+	run.client, run.single, run.once = with(), with(rpc.WithoutBatching()), with(rpc.WithoutBatching(), rpc.WithMaxAttempts(1))
+	return run
 }
 
 // demoNode starts a node on a free loopback port. What comes out of the
@@ -156,6 +157,8 @@ type demoReport struct {
 	Seed     uint64         `json:"seed"`
 	Seconds  float64        `json:"seconds"`
 	PerSec   float64        `json:"orders_per_second"`
+	Commands int64          `json:"commands"`
+	CmdsSec  float64        `json:"commands_per_second"`
 	Calls    int64          `json:"http_calls"`
 	Happened map[string]int `json:"happened"`
 	Budgets  []demoBudget   `json:"budgets"`
@@ -205,13 +208,14 @@ func (d *demo) play(ctx context.Context) (*demoReport, error) {
 	}
 	var due []*order
 	for _, o := range plan {
-		if o.scene.after != nil {
+		if o.held {
 			due = append(due, o)
 		}
 	}
 	took := time.Since(start)
 	d.say("waiting for the expiry scanner to return %d holds\n", len(due))
-	if err := d.expired(ctx, due); err != nil {
+	due, err := d.expired(ctx, due)
+	if err != nil {
 		return nil, err
 	}
 	start = time.Now()
@@ -251,53 +255,5 @@ func (d *demo) orders(ctx context.Context, what string, list []*order, work func
 func (d *demo) say(format string, args ...any) {
 	if !d.c.JSON {
 		d.c.notef(format, args...)
-	}
-}
-
-// lossy is a transport that loses what it is told to lose, once.
-type lossy struct {
-	next  http.RoundTripper
-	calls atomic.Int64
-}
-
-// loss is what becomes of the first attempt of a call.
-type loss struct {
-	request bool // lost on the way there, else on the way back
-	done    atomic.Bool
-}
-
-type lossKey struct{}
-
-// losing makes the first attempt of a call under ctx lose its request or its
-// answer.
-func losing(ctx context.Context, request bool) context.Context {
-	return context.WithValue(ctx, lossKey{}, &loss{request: request})
-}
-
-var errLost = errors.New("connection lost (the demo cut it)")
-
-// RoundTrip sends the request, or loses it.
-func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
-	lost, _ := r.Context().Value(lossKey{}).(*loss)
-	lose := lost != nil && lost.done.CompareAndSwap(false, true)
-	if lose && lost.request {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
-		return nil, errLost
-	}
-	l.calls.Add(1)
-	res, err := l.next.RoundTrip(r)
-	if err == nil && lose {
-		_ = res.Body.Close()
-		return nil, errLost
-	}
-	return res, err
-}
-
-// CloseIdleConnections closes what the transport keeps open.
-func (l *lossy) CloseIdleConnections() {
-	if t, ok := l.next.(*http.Transport); ok {
-		t.CloseIdleConnections()
 	}
 }

@@ -29,6 +29,7 @@ type order struct {
 	budget      string
 	amount      int64
 	scene       *scene
+	held        bool // its hold was left to expire
 	rnd         *rand.Rand
 }
 

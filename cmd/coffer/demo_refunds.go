@@ -17,38 +17,57 @@ const expiryPatience = 30 * time.Second
 // hold reserves for a moment and forgets about it.
 func (d *demo) hold(ctx context.Context, o *order) error {
 	d.tally.row()
-	return d.take(ctx, o, 1, shortTTL)
+	if err := d.take(ctx, o, 1, shortTTL); err != nil {
+		return err
+	}
+	o.held = true
+	return nil
 }
 
-// expired waits until the scanner has returned the money of all short holds.
-func (d *demo) expired(ctx context.Context, due []*order) error {
-	ctx, cancel := context.WithTimeout(ctx, expiryPatience)
-	defer cancel()
+// expired waits until the scanner has returned the money of the short holds,
+// and gives the orders whose money it did return. Another one is a fault.
+func (d *demo) expired(ctx context.Context, due []*order) (gone []*order, err error) {
+	deadline := time.Now().Add(expiryPatience)
+	before := d.wire.calls.Load()
+	var mu sync.Mutex
+	err = d.orders(ctx, "expiries", due, func(o *order) error {
+		if err := d.untilExpired(ctx, o, deadline); err != nil {
+			return err
+		}
+		d.tally.move(o.budget, -o.amount, 0, 0)
+		d.tally.did("expired")
+		mu.Lock()
+		defer mu.Unlock()
+		gone = append(gone, o)
+		return nil
+	})
+	d.polls = d.wire.calls.Load() - before
+	return gone, err
+}
+
+// untilExpired looks at one hold until it has expired.
+func (d *demo) untilExpired(ctx context.Context, o *order, deadline time.Time) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var held int64
-		for _, b := range []string{flashBudget, couponBudget} {
-			res, err := d.client.GetBudget(ctx, b)
-			if err != nil {
-				return err
-			}
-			held += res.GetBudget().GetBalances().GetReservedMinor()
+		got, err := d.client.GetReservation(ctx, o.id, o.benefit)
+		if err != nil {
+			return err
 		}
-		if held == 0 || d.tally.nfaults > 0 {
-			break
+		switch s := got[0].GetState(); {
+		case s == cofferv1.ReservationState_RESERVATION_STATE_EXPIRED:
+			return nil
+		case s != cofferv1.ReservationState_RESERVATION_STATE_RESERVED:
+			return fmt.Errorf("is %s, must be EXPIRED", stateName(s))
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s of budget %s are still held %s after the last order", money(o.amount, demoCurrency), o.budget, expiryPatience)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%s are still held %s after the last order: %w", money(held, demoCurrency), expiryPatience, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
-	for _, o := range due {
-		d.tally.move(o.budget, -o.amount, 0, 0)
-	}
-	d.tally.add("expired", len(due))
-	return nil
 }
 
 // staysExpired sees that the hold has expired, and that a duplicate of its

@@ -14,8 +14,8 @@ import (
 func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, error) {
 	t := d.tally
 	r := &demoReport{
-		Orders: d.cmd.Orders, Seed: d.cmd.Seed, Seconds: took.Seconds(), Calls: d.wire.calls.Load(),
-		PerSec: float64(d.cmd.Orders) / took.Seconds(), Happened: t.happened, Faults: t.faults,
+		Orders: d.cmd.Orders, Seed: d.cmd.Seed, Seconds: took.Seconds(), Calls: d.wire.calls.Load() - d.polls,
+		PerSec: float64(d.cmd.Orders) / took.Seconds(), Commands: d.commands.Load(), CmdsSec: float64(d.commands.Load()) / took.Seconds(), Happened: t.happened, Faults: t.faults,
 	}
 	r.check("orders that went as they must", d.cmd.Orders, d.cmd.Orders-t.nfaults)
 	for _, name := range []string{flashBudget, couponBudget, dryBudget} {
@@ -28,7 +28,7 @@ func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, er
 			Funded: m.GetFundedMinor(), Available: m.GetAvailableMinor(), Reserved: m.GetReservedMinor(),
 			Committed: m.GetCommittedMinor(), Reversed: m.GetReversedMinor(),
 		}
-		r.check("balances of "+name+" are what its callers add up to", balanceText(*t.budgets[name]), balanceText(got))
+		r.check("balances of "+name+"", balanceText(*t.budgets[name]), balanceText(got))
 		r.server = append(r.server, res.GetBudget())
 		r.Budgets = append(r.Budgets, demoBudget{name, demoCurrency, got.Funded, got.Available, got.Reserved, got.Committed, got.Reversed})
 	}
@@ -103,22 +103,22 @@ func (d *demo) tables(r *demoReport) {
 	t.print()
 	c.printf("\n")
 	c.budgetTable(r.server)
-	c.printf("\n%d orders and %d ledger entries over %d HTTP calls in %s: %.0f orders/s, every answer after its fsync\n\n",
-		r.Orders, r.Entries, r.Calls, rounded(time.Duration(r.Seconds*float64(time.Second))), r.PerSec)
-	k := c.table([]any{"expected by the callers", "value", "ok"})
+	c.printf("\n%d orders, %d commands and %d ledger entries over %d HTTP calls in %s: %.0f orders/s, %.0f commands/s, every answer after its fsync\n\n",
+		r.Orders, r.Commands, r.Entries, r.Calls, rounded(time.Duration(r.Seconds*float64(time.Second))), r.PerSec, r.CmdsSec)
+	k := c.table([]any{"expected by the callers", "ok", "value"})
 	for _, ch := range r.Checks {
 		value, mark := ch.Got, "ok"
 		if !ch.OK {
 			value, mark = fmt.Sprintf("%s, must be %s", ch.Got, ch.Want), "WRONG"
 		}
-		k.row(ch.What, value, mark)
+		k.row(ch.What, mark, value)
 	}
 	k.print()
 	for _, f := range r.Faults {
 		c.printf("fault: %s\n", f)
 	}
 	c.printf("\n")
-	c.auditTable(r.audit)
+	c.auditTable(r.audit, d.cmd.Verbose)
 	if !r.OK && r.audit.Ok {
 		c.printf("demo: FAILED, the callers expected something else\n")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,20 @@ func parseStore(s string) (location, error) {
 	return location{kind, path}, nil
 }
 
+// check says what is wrong with a location that can never be opened.
+func (l location) check(ctx context.Context) error {
+	if l.kind == "fdb" {
+		if err := fdbkv.Check(ctx, fdbkv.Options{ClusterFile: l.path}); err != nil {
+			return fmt.Errorf("open store fdb:%s: %w", l.path, err)
+		}
+		return nil
+	}
+	if st, err := os.Stat(l.path); err == nil && !st.IsDir() {
+		return fmt.Errorf("store %s is a file; name the directory of a store", l.path)
+	}
+	return nil
+}
+
 // open opens the engine. An embedded store is made where there is none,
 // unless readOnly.
 func (l location) open(ctx context.Context, readOnly bool) (kv.Store, error) {
@@ -43,6 +58,9 @@ func (l location) open(ctx context.Context, readOnly bool) (kv.Store, error) {
 			return nil, fmt.Errorf("open store fdb:%s: %w", l.path, err)
 		}
 		return st, nil
+	}
+	if err := l.check(ctx); err != nil {
+		return nil, err
 	}
 	st, err := embedded.Open(embedded.Options{Dir: l.path, ReadOnly: readOnly})
 	if err != nil {

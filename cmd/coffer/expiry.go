@@ -6,11 +6,13 @@ import (
 )
 
 type expiryCmd struct {
+	remote `embed:""`
+
 	Rebuild expiryRebuild `cmd:"" help:"Drop the expiry index and make it again from the reservations."`
 }
 
 type expiryRebuild struct {
-	Store string `help:"Rebuild in this store, which no server may have open, instead of on a server." placeholder:"STORE"`
+	Store string `help:"Rebuild in this store, which no server may have open, instead of on a server." placeholder:"STORE" empty:"name a directory, or leave the flag out to use the server"`
 }
 
 // Help is the long help.

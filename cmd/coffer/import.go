@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"sort"
-	"strconv"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
@@ -21,9 +19,12 @@ import (
 const rejectsShown = 20
 
 type importCmd struct {
+	remote `embed:""`
+
 	File         string        `arg:"" help:"CSV file, or - for standard input."`
 	Budget       string        `help:"Budget that pays." required:"" placeholder:"BUDGET"`
 	Commit       bool          `help:"Commit every row once it is reserved."`
+	Attempt      uint32        `help:"Number of the try for the benefits, 1 to 16." default:"1"`
 	TTL          time.Duration `help:"How long the holds last." default:"15m" name:"ttl"`
 	Batch        int           `help:"Rows in one call, 1 to 1000." default:"200"`
 	Concurrency  int           `help:"Calls in flight at once, 1 to 64." default:"4"`
@@ -42,26 +43,38 @@ replayed and change nothing. A rejected row does not stop the others. A key
 that stands in the file twice is a replay the second time, or a conflict when
 its values differ.
 
+--rejects writes the rejected rows with all their columns, and line, code and
+reason after them: it can be corrected and imported as it is. A row that was
+refused for lack of money stays refused in this attempt; when the budget has
+money again, import the rejects with --attempt 2.
+
 Exit code 1 when a row was rejected, so that no fault goes unseen in a script;
 0 with --allow-rejects.
 
 Examples:
   coffer import vouchers.csv --budget SPRING --commit
-  coffer import vouchers.csv --budget SPRING --rejects rejected.csv --allow-rejects`
+  coffer import vouchers.csv --budget SPRING --rejects rejected.csv --allow-rejects
+  coffer import rejected.csv --budget SPRING --attempt 2`
 }
 
 // summary is what an import did.
 type summary struct {
-	Rows      int              `json:"rows"`
-	Reserved  int              `json:"reserved"`
-	Committed int              `json:"committed"`
-	Replayed  int              `json:"replayed"`
-	Skipped   int              `json:"skipped"`
-	Rejected  int              `json:"rejected"`
-	Totals    map[string]int64 `json:"totals_minor"`
-	Rejects   []reject         `json:"rejects,omitempty"`
-	Truncated bool             `json:"rejects_truncated,omitempty"`
-	Seconds   float64          `json:"seconds"`
+	Rows      int `json:"rows"`
+	Reserved  int `json:"reserved"`
+	Committed int `json:"committed"`
+	Replayed  int `json:"replayed"`
+	Skipped   int `json:"skipped"`
+	Rejected  int `json:"rejected"`
+	// NoMoney are the rejected rows that the budget was too small for.
+	NoMoney int `json:"rejected_for_lack_of_money"`
+	// Unanswered are rows that were sent and have no answer, Unsent those that
+	// were not sent, when the import stops early.
+	Unanswered int              `json:"unanswered"`
+	Unsent     int              `json:"unsent"`
+	Totals     map[string]int64 `json:"totals_minor"`
+	Rejects    []reject         `json:"rejects,omitempty"`
+	Truncated  bool             `json:"rejects_truncated,omitempty"`
+	Seconds    float64          `json:"seconds"`
 }
 
 // Run imports the file.
@@ -71,6 +84,12 @@ func (m *importCmd) Run(c *cli) error {
 	}
 	if m.Concurrency < 1 || m.Concurrency > 64 {
 		return usagef("--concurrency is %d (allowed: 1 to 64)", m.Concurrency)
+	}
+	if m.Attempt < 1 || m.Attempt > ledger.MaxAttempts {
+		return usagef("--attempt is %d (allowed: 1 to %d)", m.Attempt, ledger.MaxAttempts)
+	}
+	if sameFile(m.File, m.Rejects) {
+		return usagef("--rejects is the file to import, which it would overwrite; name another file")
 	}
 	in, size, err := openInput(m.File)
 	if err != nil {
@@ -82,7 +101,7 @@ func (m *importCmd) Run(c *cli) error {
 	if err != nil {
 		return fmt.Errorf("import %s: %w", m.File, err)
 	}
-	rejects, err := newRejectLog(m.Rejects)
+	rejects, err := newRejectLog(m.Rejects, src.head)
 	if err != nil {
 		return err
 	}
@@ -96,11 +115,14 @@ func (m *importCmd) Run(c *cli) error {
 	if err == nil {
 		err = imp.run(c.ctx, src)
 	}
+	if err != nil && size >= 0 {
+		imp.skipRest(src)
+	}
 	_ = bar.Finish()
 	if cerr := rejects.close(); err == nil {
 		err = cerr
 	}
-	if err != nil && imp.sum.Rows == 0 {
+	if err != nil && imp.sent == 0 {
 		return fmt.Errorf("import %s: %w; nothing was sent", m.File, err)
 	}
 	return m.report(c, imp, rejects, err)
@@ -133,8 +155,11 @@ func openInput(path string) (io.ReadCloser, int64, error) {
 func (m *importCmd) report(c *cli, imp *importer, rejects *rejectLog, cause error) error {
 	sum := imp.sum
 	sum.Seconds = time.Since(imp.start).Seconds()
-	sort.Slice(rejects.shown, func(i, j int) bool { return rejects.shown[i].Line < rejects.shown[j].Line })
-	sum.Rejects, sum.Truncated = rejects.shown, rejects.n > len(rejects.shown)
+	if cause != nil {
+		sum.Unanswered = imp.sent - imp.answered
+		sum.Unsent = sum.Rows - sum.Rejected - imp.taken - sum.Skipped - sum.Unanswered
+	}
+	sum.Rejects, sum.Truncated = rejects.first(), rejects.n > rejectsShown
 	if c.JSON {
 		if err := c.printJSON(sum); err != nil {
 			return err
@@ -168,53 +193,43 @@ func (m *importCmd) print(c *cli, sum *summary) {
 		}
 		c.printf("\n")
 	}
-	t := c.table([]any{"rows", "reserved", "committed", "replayed", "skipped", "rejected", "total", "time"},
-		"rows", "reserved", "committed", "replayed", "skipped", "rejected", "total", "time")
-	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, totals(sum.Totals),
-		rounded(time.Duration(sum.Seconds*float64(time.Second))))
+	t := c.table([]any{"rows", "reserved", "committed", "replayed", "skipped", "rejected", "no answer", "unsent", "total", "time"},
+		"rows", "reserved", "committed", "replayed", "skipped", "rejected", "no answer", "unsent", "total", "time")
+	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, orEmpty(sum.Unanswered), orEmpty(sum.Unsent),
+		totals(sum.Totals), rounded(time.Duration(sum.Seconds*float64(time.Second))))
 	t.print()
-}
-
-// rejectLog keeps the first rejected rows and writes all of them to a file.
-type rejectLog struct {
-	n     int
-	shown []reject
-	file  *os.File
-	csv   *csv.Writer
-}
-
-func newRejectLog(path string) (*rejectLog, error) {
-	l := &rejectLog{}
-	if path == "" {
-		return l, nil
+	if sum.NoMoney > 0 {
+		from := m.Rejects
+		if from == "" {
+			from = "FILE"
+			c.printf("\n%s refused for lack of money, and stays so in attempt %d; write it to a file with --rejects FILE, fund the budget, and then:\n", count(int64(sum.NoMoney), "row"), m.Attempt)
+		} else {
+			c.printf("\n%s refused for lack of money, and stays so in attempt %d; fund the budget, and then:\n", count(int64(sum.NoMoney), "row"), m.Attempt)
+		}
+		commit := ""
+		if m.Commit {
+			commit = " --commit"
+		}
+		c.printf("  coffer import %s --budget %s%s --attempt %d\n", from, m.Budget, commit, m.Attempt+1)
 	}
-	f, err := os.Create(path)
+}
+
+// orEmpty is a count, or nothing for 0.
+func orEmpty(n int) any {
+	if n == 0 {
+		return ""
+	}
+	return n
+}
+
+// sameFile reports whether two paths name one file that is there.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
 	if err != nil {
-		return nil, fmt.Errorf("--rejects: %w", err)
+		return false
 	}
-	l.file, l.csv = f, csv.NewWriter(f)
-	return l, l.csv.Write([]string{"line", "order_id", "benefit_key", "field", "code", "reason"})
-}
-
-func (l *rejectLog) add(r reject) {
-	l.n++
-	if len(l.shown) < rejectsShown {
-		l.shown = append(l.shown, r)
-	}
-	if l.csv != nil {
-		_ = l.csv.Write([]string{strconv.Itoa(r.Line), r.Order, r.Key, r.Field, r.Code, r.Reason}) // close reports it
-	}
-}
-
-func (l *rejectLog) close() error {
-	if l.csv == nil {
-		return nil
-	}
-	l.csv.Flush()
-	if err := errors.Join(l.csv.Error(), l.file.Close()); err != nil {
-		return fmt.Errorf("--rejects: %w", err)
-	}
-	return nil
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // bar is a progress bar on a terminal, and nothing elsewhere.

@@ -21,6 +21,7 @@ type row struct {
 	order, benefit string
 	amount         int64
 	currency       string
+	record         []string // all fields as they stand in the file
 }
 
 // reject is one row that was not taken and why.
@@ -31,6 +32,9 @@ type reject struct {
 	Reason string `json:"reason"`
 	Order  string `json:"order_id,omitempty"`
 	Key    string `json:"benefit_key,omitempty"`
+
+	record []string // all fields; nil where they cannot be told apart
+	raw    string   // the line then
 }
 
 // codeBrokenRow is the code of a row that is not CSV, or not of this file.
@@ -41,6 +45,7 @@ type rows struct {
 	lines lineReader
 	line  int // where the current record begins
 	names []string
+	head  []string                // the names as they stand in the file
 	at    [len(importColumns)]int // column of each of importColumns
 }
 
@@ -68,6 +73,7 @@ func openRows(r io.Reader) (*rows, error) {
 	case rej != nil:
 		return nil, fmt.Errorf("line %d: header cannot be read: %s; nothing was sent", rej.Line, rej.Reason)
 	}
+	out.head = names
 	for _, n := range names {
 		out.names = append(out.names, strings.ToLower(strings.TrimSpace(n)))
 	}
@@ -110,11 +116,11 @@ func (r *rows) next() (row, *reject, error) {
 	if err != nil || rej != nil {
 		return row{}, rej, err
 	}
-	out := row{line: r.line, order: rec[r.at[0]], benefit: rec[r.at[1]], currency: strings.TrimSpace(rec[r.at[3]])}
+	out := row{line: r.line, order: rec[r.at[0]], benefit: rec[r.at[1]], currency: strings.TrimSpace(rec[r.at[3]]), record: rec}
 	for i, v := range [...]string{out.order, out.benefit, "", out.currency} {
 		if !utf8.ValidString(v) {
 			return row{}, &reject{
-				Line: out.line, Field: importColumns[i], Code: "INVALID_ARGUMENT",
+				Line: out.line, Field: importColumns[i], Code: "INVALID_ARGUMENT", record: rec,
 				Reason: fmt.Sprintf("%s %.40q is not valid UTF-8 (allowed: UTF-8)", importColumns[i], v),
 			}, nil
 		}
@@ -126,7 +132,7 @@ func (r *rows) next() (row, *reject, error) {
 			why = "is out of range"
 		}
 		return row{}, &reject{
-			Line: out.line, Field: "amount_minor", Code: "INVALID_ARGUMENT", Order: out.order, Key: out.benefit,
+			Line: out.line, Field: "amount_minor", Code: "INVALID_ARGUMENT", Order: out.order, Key: out.benefit, record: rec,
 			Reason: fmt.Sprintf("amount_minor %.40q %s (allowed: 1 to 9223372036854775807)", amount, why),
 		}, nil
 	}

@@ -48,7 +48,7 @@ func (r *rows) record() ([]string, *reject, error) {
 			}
 		}
 		r.lines.back(more)
-		return nil, &reject{Line: first.n, Code: codeBrokenRow, Reason: fault.Error()}, nil
+		return nil, &reject{Line: first.n, Code: codeBrokenRow, Reason: fault.Error(), raw: first.text}, nil
 	}
 }
 

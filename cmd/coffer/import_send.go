@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -39,6 +40,9 @@ type importer struct {
 	mu      sync.Mutex
 	sum     summary
 	rejects *rejectLog
+	// sent and answered count rows that went to the server, and taken those
+	// that it took.
+	sent, answered, taken int
 }
 
 func newImporter(m *importCmd, c *cli, s *server, rejects *rejectLog) *importer {
@@ -94,6 +98,17 @@ func (imp *importer) run(ctx context.Context, src *rows) error {
 		waiting, err = imp.again(ctx, waiting)
 	}
 	return err
+}
+
+// skipRest counts the rows that an import which stopped early has not sent.
+// What is broken in them is for the next run to say.
+func (imp *importer) skipRest(src *rows) {
+	for {
+		if _, _, err := src.next(); err != nil {
+			return
+		}
+		imp.seen()
+	}
 }
 
 // again sends rows whose key was in the file before, and returns those whose
@@ -169,10 +184,11 @@ func (imp *importer) send(ctx context.Context, batch []row) error {
 	cmds := make([]*cofferv1.Command, len(batch))
 	for i, r := range batch {
 		cmds[i] = &cofferv1.Command{Command: &cofferv1.Command_Reserve{Reserve: &cofferv1.ReserveRequest{
-			OrderId: r.order, BenefitKey: r.benefit, Budget: imp.cmd.Budget,
+			OrderId: r.order, BenefitKey: r.benefit, Attempt: imp.cmd.Attempt, Budget: imp.cmd.Budget,
 			AmountMinor: r.amount, Currency: r.currency, Ttl: durationpb.New(imp.cmd.TTL),
 		}}}
 	}
+	imp.count(func(*summary) { imp.sent += len(batch) })
 	res, err := imp.execute(ctx, cmds)
 	if err != nil {
 		return fmt.Errorf("rows from line %d: %w", batch[0].line, err)
@@ -185,7 +201,7 @@ func (imp *importer) send(ctx context.Context, batch []row) error {
 		case o == nil:
 			imp.refused(r, res[i].GetError())
 		case o.GetSkipped():
-			imp.count(func(s *summary) { s.Skipped++ })
+			imp.count(func(s *summary) { s.Skipped++; imp.answered++ })
 		default:
 			taken = append(taken, r)
 			replayed = append(replayed, o.GetReplayed())
@@ -210,7 +226,7 @@ func (imp *importer) commit(ctx context.Context, taken []row, replayed []bool) e
 	cmds := make([]*cofferv1.Command, len(taken))
 	for i, r := range taken {
 		cmds[i] = &cofferv1.Command{Command: &cofferv1.Command_Commit{Commit: &cofferv1.CommitRequest{
-			OrderId: r.order, BenefitKey: r.benefit, Budget: imp.cmd.Budget,
+			OrderId: r.order, BenefitKey: r.benefit, Attempt: imp.cmd.Attempt, Budget: imp.cmd.Budget,
 		}}}
 	}
 	res, err := imp.execute(ctx, cmds)
@@ -247,6 +263,8 @@ func (imp *importer) seen() { imp.count(func(s *summary) { s.Rows++ }) }
 func (imp *importer) took(r row, reserved, committed bool) {
 	imp.count(func(s *summary) {
 		s.Totals[r.currency] += r.amount
+		imp.answered++
+		imp.taken++
 		if reserved {
 			s.Reserved++
 		}
@@ -273,7 +291,13 @@ func (imp *importer) refused(r row, e *cofferv1.CommandError) {
 	if i := strings.LastIndexByte(field, '.'); i >= 0 && strings.HasPrefix(field, "commands[") {
 		field = field[i+1:] // the row is named by its line
 	}
-	imp.reject(reject{Line: r.line, Field: field, Code: d.GetReason(), Reason: sentence(d, field), Order: r.order, Key: r.benefit})
+	imp.count(func(s *summary) {
+		imp.answered++
+		if d.GetReason() == string(ledger.InsufficientBudget) {
+			s.NoMoney++
+		}
+	})
+	imp.reject(reject{Line: r.line, Field: field, Code: d.GetReason(), Reason: sentence(d, field), Order: r.order, Key: r.benefit, record: r.record})
 }
 
 // totals writes sums by currency.

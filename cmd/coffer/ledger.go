@@ -12,6 +12,8 @@ import (
 )
 
 type ledgerCmd struct {
+	remote `embed:""`
+
 	Entries ledgerEntries `cmd:"" help:"List the entries of a budget."`
 	Replay  ledgerReplay  `cmd:"" help:"Add the entries up and compare with the stored balances."`
 	Verify  ledgerVerify  `cmd:"" help:"Recompute the hash chain of a budget."`
@@ -79,7 +81,8 @@ type ledgerReplay struct {
 
 // Help is the long help.
 func (ledgerReplay) Help() string {
-	return `Exit code 1 when the sums differ from the stored balances.
+	return `Exit code 1 when the sums differ from the stored balances, or with --cutoff when
+the chain or the sequence is broken.
 
 Examples:
   coffer ledger replay SPRING
@@ -110,7 +113,7 @@ func (l *ledgerReplay) Run(c *cli) error {
 	if c.JSON {
 		err = c.printMessage(res)
 	} else {
-		c.replayTable(res)
+		c.replayTable(res, l.Cutoff == "")
 	}
 	if err == nil && !res.Ok {
 		return errFailed
@@ -118,7 +121,9 @@ func (l *ledgerReplay) Run(c *cli) error {
 	return err
 }
 
-func (c *cli) replayTable(res *cofferv1.ReplayResponse) {
+// replayTable prints a replay; compared says that it was compared with the
+// stored balances.
+func (c *cli) replayTable(res *cofferv1.ReplayResponse, compared bool) {
 	cur := res.Currency
 	t := c.table(table.Row{"bucket", "entries", "last", "funded", "available", "reserved", "committed", "reversed", "problem"},
 		"bucket", "entries", "last", "funded", "available", "reserved", "committed", "reversed")
@@ -134,8 +139,11 @@ func (c *cli) replayTable(res *cofferv1.ReplayResponse) {
 	cells("total", entries, "", res.Total, "")
 	t.print()
 	verdict := "replay: ok"
-	if !res.Ok {
+	switch {
+	case !res.Ok:
 		verdict = "replay: FAILED"
+	case !compared:
+		verdict = "replay: ok to the cutoff (chain and sequence checked; only a replay without --cutoff is compared with stored balances)"
 	}
 	c.printf("\nbudget %s in %s at %s\n%s\n", res.Budget, cur, clock(res.CutoffTime), verdict)
 }

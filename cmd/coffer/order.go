@@ -11,6 +11,8 @@ import (
 )
 
 type orderCmd struct {
+	remote `embed:""`
+
 	Reserve   orderReserve   `cmd:"" help:"Hold money for one benefit of one order."`
 	Commit    orderCommit    `cmd:"" help:"Spend what is held, whole or in parts."`
 	Extend    orderExtend    `cmd:"" help:"Give a hold more time."`
@@ -40,7 +42,6 @@ func (c *cli) outcome(ctx context.Context, s *server, o *cofferv1.Outcome) error
 	if c.JSON {
 		return c.printMessage(o)
 	}
-	cur := s.currency(ctx, o.GetBudget())
 	switch {
 	case o.GetSkipped():
 		c.printf("skipped: nothing was reserved, the order goes on without the benefit\n")
@@ -50,21 +51,44 @@ func (c *cli) outcome(ctx context.Context, s *server, o *cofferv1.Outcome) error
 	case o.GetLate():
 		c.printf("late: the hold had expired and was committed all the same\n\n")
 	}
+	c.outcomeTable(ctx, s, o)
+	return nil
+}
+
+func (c *cli) outcomeTable(ctx context.Context, s *server, o *cofferv1.Outcome) {
 	t := c.table(table.Row{"order", "benefit", "attempt", "budget", "state", "moved", "held", "committed", "reversed", "currency", "expires", "entry"},
 		"attempt", "moved", "held", "committed", "reversed", "entry")
-	entry := ""
+	cur, entry, expires := "", "", ""
+	if o.GetBudget() != "" {
+		cur = s.currency(ctx, o.GetBudget())
+	}
 	if o.GetEntrySeq() > 0 {
 		entry = entryName(o.GetBucket(), o.GetEntrySeq())
 	}
-	expires := ""
 	if o.GetState() == cofferv1.ReservationState_RESERVATION_STATE_RESERVED {
 		expires = clock(o.GetExpireTime())
 	}
+	amount := amounts(o.GetState(), cur)
 	t.row(o.GetOrderId(), o.GetBenefitKey(), o.GetAttempt(), o.GetBudget(), stateName(o.GetState()),
-		formatMajor(o.GetAmountMinor(), cur), formatMajor(o.GetHeldMinor(), cur), formatMajor(o.GetCommittedMinor(), cur),
-		formatMajor(o.GetReversedMinor(), cur), cur, expires, entry)
+		amount(o.GetAmountMinor()), amount(o.GetHeldMinor()), amount(o.GetCommittedMinor()), amount(o.GetReversedMinor()), cur, expires, entry)
 	t.print()
-	return nil
+}
+
+// neverHeld are the states of attempts that never had money.
+var neverHeld = map[cofferv1.ReservationState]bool{
+	cofferv1.ReservationState_RESERVATION_STATE_UNSPECIFIED: true, cofferv1.ReservationState_RESERVATION_STATE_NONE: true,
+	cofferv1.ReservationState_RESERVATION_STATE_REJECTED: true, cofferv1.ReservationState_RESERVATION_STATE_CANCELLED: true,
+	cofferv1.ReservationState_RESERVATION_STATE_VOID: true,
+}
+
+// amounts shows the amounts of an attempt: none where it never had money.
+func amounts(state cofferv1.ReservationState, currency string) func(int64) string {
+	return func(v int64) string {
+		if v == 0 && neverHeld[state] {
+			return ""
+		}
+		return formatMajor(v, currency)
+	}
 }
 
 func stateName(s cofferv1.ReservationState) string { return shortEnum(s, "RESERVATION_STATE_") }
@@ -105,6 +129,7 @@ func (o *orderReserve) Run(c *cli) error {
 		}
 		o.Currency = got.Budget.Currency
 	}
+	s.known = o.Currency
 	amount, err := o.minor(o.Currency)
 	if err != nil {
 		return err
@@ -158,7 +183,7 @@ func (o *orderCommit) Run(c *cli) error {
 		Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
 }
@@ -189,7 +214,7 @@ func (o *orderExtend) Run(c *cli) error {
 		OperationId: o.Operation, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
 }
@@ -221,7 +246,7 @@ func (o *orderRelease) Run(c *cli) error {
 		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
 }
@@ -253,7 +278,7 @@ func (o *orderReclaim) Run(c *cli) error {
 		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
 }

@@ -40,10 +40,14 @@ func (c *cli) reservationTable(list []*cofferv1.Reservation) {
 	t := c.table(table.Row{"benefit", "attempt", "budget", "bucket", "state", "amount", "held", "committed", "reversed", "currency", "created", "expires", "operations"},
 		"attempt", "bucket", "amount", "held", "committed", "reversed", "operations")
 	for _, r := range list {
-		cur := r.GetCurrency()
-		t.row(r.GetBenefitKey(), r.GetAttempt(), r.GetBudget(), r.GetBucket(), stateName(r.GetState()),
-			formatMajor(r.GetAmountMinor(), cur), formatMajor(r.GetHeldMinor(), cur), formatMajor(r.GetCommittedMinor(), cur),
-			formatMajor(r.GetReversedMinor(), cur), cur, clock(r.GetCreateTime()), clock(r.GetExpireTime()), len(r.GetReceipts()))
+		cur, bucket, expires := r.GetCurrency(), "", ""
+		if !neverHeld[r.GetState()] {
+			bucket, expires = fmt.Sprint(r.GetBucket()), clock(r.GetExpireTime())
+		}
+		amount := amounts(r.GetState(), cur)
+		t.row(r.GetBenefitKey(), r.GetAttempt(), r.GetBudget(), bucket, stateName(r.GetState()),
+			amount(r.GetAmountMinor()), amount(r.GetHeldMinor()), amount(r.GetCommittedMinor()),
+			amount(r.GetReversedMinor()), cur, clock(r.GetCreateTime()), expires, len(r.GetReceipts()))
 	}
 	t.print()
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -8,18 +11,29 @@ type orderReverse struct {
 	benefit `embed:""`
 	Refund  string `help:"Refund id: the same one refunds once." required:"" placeholder:"ID"`
 	moneyIn `embed:""`
+	All     bool `help:"Refund all that is committed and not yet refunded." xor:"amount"`
 	traced  `embed:""`
 }
 
 // Help is the long help.
 func (orderReverse) Help() string {
-	return "Example:\n  coffer order reverse o-1001 coupon:SPRING --refund r-1 --amount 3.00"
+	return `A refund needs an amount, or --all. With --all the reservation is read first,
+and what is committed and not yet refunded then is the amount; a refund id that
+was used before keeps its amount. A refund that comes in between makes --all be
+refused or leave a rest, never refund too much.
+
+Examples:
+  coffer order reverse o-1001 coupon:SPRING --refund r-1 --amount 3.00
+  coffer order reverse o-1001 coupon:SPRING --refund r-2 --all`
 }
 
 // Run refunds.
 func (o *orderReverse) Run(c *cli) error {
-	if err := o.check(true); err != nil {
+	if err := o.check(false); err != nil {
 		return err
+	}
+	if !o.given() && !o.All {
+		return usagef("a refund needs an amount; give --amount 12.34 or --minor 1234, or --all to refund what is committed and not yet refunded")
 	}
 	s, err := c.dial()
 	if err != nil {
@@ -28,7 +42,7 @@ func (o *orderReverse) Run(c *cli) error {
 	defer s.Close()
 	ctx, cancel := c.call()
 	defer cancel()
-	amount, err := s.minorOf(ctx, o.benefit, o.moneyIn)
+	amount, err := o.amount(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -36,9 +50,31 @@ func (o *orderReverse) Run(c *cli) error {
 		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
+}
+
+// amount is what to refund.
+func (o *orderReverse) amount(ctx context.Context, s *server) (int64, error) {
+	if !o.All {
+		return s.minorOf(ctx, o.benefit, o.moneyIn)
+	}
+	a, err := s.attempt(ctx, o.benefit)
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	for _, r := range a.GetReceipts() {
+		if r.GetOperation() == cofferv1.Operation_OPERATION_REVERSE && r.GetId() == o.Refund && r.GetOutcome().GetAmountMinor() > 0 {
+			return r.GetOutcome().GetAmountMinor(), nil // the same refund again
+		}
+	}
+	left := a.GetCommittedMinor() - a.GetReversedMinor()
+	if left <= 0 {
+		return 0, fmt.Errorf("order %s has nothing to refund for benefit %s in attempt %d: committed %s, refunded %s", o.Order, o.Benefit, o.Attempt,
+			money(a.GetCommittedMinor(), a.GetCurrency()), money(a.GetReversedMinor(), a.GetCurrency()))
+	}
+	return left, nil
 }
 
 type orderReinstate struct {
@@ -65,7 +101,7 @@ func (o *orderReinstate) Run(c *cli) error {
 		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, CorrelationId: o.Correlation,
 	})
 	if err != nil {
-		return s.explain(err)
+		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
 }
@@ -73,7 +109,7 @@ func (o *orderReinstate) Run(c *cli) error {
 type orderResolve struct {
 	benefit `embed:""`
 	Op      string `help:"Command whose answer was lost: reserve, commit, extend, release, reclaim, reverse or reinstate." required:"" enum:"reserve,commit,extend,release,reclaim,reverse,reinstate" placeholder:"OP"`
-	ID      string `help:"Its payment, refund or operation id, if it had one." name:"id" placeholder:"ID"`
+	ID      string `help:"Its payment, refund or operation id, if it had one; a reverse and a reinstate always have one." name:"id" placeholder:"ID"`
 	Budget  string `help:"Its budget; saves the server a read." placeholder:"BUDGET"`
 }
 
@@ -88,6 +124,9 @@ Example:
 
 // Run resolves.
 func (o *orderResolve) Run(c *cli) error {
+	if (o.Op == "reverse" || o.Op == "reinstate") && o.ID == "" {
+		return usagef("--op %s needs --id, the refund id of the %s", o.Op, o.Op)
+	}
 	s, err := c.dial()
 	if err != nil {
 		return err
@@ -113,7 +152,7 @@ func (o *orderResolve) Run(c *cli) error {
 		c.printf("refused: the %s was answered with %s: %s\n", o.Op, d.GetReason(), d.GetMessage())
 	default:
 		c.printf("applied: the %s took effect\n\n", o.Op)
-		return c.outcome(ctx, s, res.Outcome)
+		c.outcomeTable(ctx, s, res.Outcome)
 	}
 	return nil
 }

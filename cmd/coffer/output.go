@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -37,14 +39,76 @@ func (c *cli) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.stdout, 
 // notef writes a line for people to stderr.
 func (c *cli) notef(format string, args ...any) { _, _ = fmt.Fprintf(c.stderr, format, args...) }
 
-// tabular is a table that is filled row by row and printed to stdout.
+// maxWidth is how wide a table of one row may be; a wider one is printed with
+// one line for each value.
+const maxWidth = 100
+
+// tabular is a table that is filled row by row and printed to stdout. Columns
+// that are empty in all rows are left out.
 type tabular struct {
-	w table.Writer
-	c *cli
+	c      *cli
+	header []string
+	right  map[string]bool
+	rows   [][]string
 }
 
 // table starts a table. Columns named in right are aligned to the right.
 func (c *cli) table(header table.Row, right ...string) *tabular {
+	t := &tabular{c: c, right: map[string]bool{}}
+	for _, h := range header {
+		t.header = append(t.header, fmt.Sprint(h))
+	}
+	for _, name := range right {
+		t.right[name] = true
+	}
+	return t
+}
+
+func (t *tabular) row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+func (t *tabular) print() {
+	t.dropEmpty()
+	lines := t.render()
+	if len(t.rows) == 1 && slices.ContainsFunc(lines, func(l string) bool { return text.StringWidthWithoutEscSequences(l) > maxWidth }) {
+		lines = t.vertical()
+	}
+	for _, l := range lines {
+		t.c.printf("%s\n", l)
+	}
+}
+
+// dropEmpty takes out the columns in which no row has anything.
+func (t *tabular) dropEmpty() {
+	if len(t.rows) == 0 {
+		return
+	}
+	var keep []int
+	for i := range t.header {
+		if slices.ContainsFunc(t.rows, func(r []string) bool { return i < len(r) && r[i] != "" }) {
+			keep = append(keep, i)
+		}
+	}
+	pick := func(from []string) []string {
+		out := make([]string, 0, len(keep))
+		for _, i := range keep {
+			out = append(out, from[i])
+		}
+		return out
+	}
+	t.header = pick(t.header)
+	for i, r := range t.rows {
+		t.rows[i] = pick(r)
+	}
+}
+
+// render draws the table; its lines end with no spaces.
+func (t *tabular) render() []string {
 	w := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
@@ -52,18 +116,46 @@ func (c *cli) table(header table.Row, right ...string) *tabular {
 	style.Options.DrawBorder = false
 	style.Options.SeparateColumns = false
 	w.SetStyle(style)
-	w.AppendHeader(header)
+	w.AppendHeader(anyRow(t.header))
 	var cfg []table.ColumnConfig
-	for _, name := range right {
-		cfg = append(cfg, table.ColumnConfig{Name: name, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	for i, name := range t.header {
+		if t.right[name] {
+			cfg = append(cfg, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
 	}
 	w.SetColumnConfigs(cfg)
-	return &tabular{w, c}
+	for _, r := range t.rows {
+		w.AppendRow(anyRow(r))
+	}
+	lines := strings.Split(w.Render(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return lines
 }
 
-func (t *tabular) row(cells ...any) { t.w.AppendRow(cells) }
+func anyRow(cells []string) table.Row {
+	out := make(table.Row, len(cells))
+	for i, c := range cells {
+		out[i] = c
+	}
+	return out
+}
 
-func (t *tabular) print() { t.c.printf("%s\n", t.w.Render()) }
+// vertical writes the one row of a table with a line for each value.
+func (t *tabular) vertical() []string {
+	wide := 0
+	for _, h := range t.header {
+		wide = max(wide, len(h))
+	}
+	var out []string
+	for i, h := range t.header {
+		if v := t.rows[0][i]; v != "" {
+			out = append(out, fmt.Sprintf(" %-*s  %s", wide, h, v))
+		}
+	}
+	return out
+}
 
 // terminal reports whether w is a terminal.
 func terminal(w io.Writer) bool {
@@ -71,12 +163,13 @@ func terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// clock shows a time in the tables: UTC to the millisecond.
+// clock shows a time in the tables: UTC to the millisecond, in the form that
+// --cutoff takes.
 func clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	return t.AsTime().UTC().Format("2006-01-02 15:04:05.000")
+	return t.AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // rounded shortens a duration for people.

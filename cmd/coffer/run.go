@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -31,27 +32,44 @@ var errFailed = errors.New("failed")
 
 // globals are the flags of every command.
 type globals struct {
-	Server  string        `help:"Server's base URL (env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL"`
-	Tenant  string        `help:"Tenant (env COFFER_TENANT)." default:"default" placeholder:"NAME"`
-	JSON    bool          `help:"Print JSON for programs instead of tables." name:"json"`
+	JSON bool `help:"Print JSON for programs instead of tables." name:"json"`
+}
+
+// remote are the flags of commands that call a server. Those that do not call
+// one do not have them.
+type remote struct {
+	Server  string        `help:"Server's base URL (default: ${default}, env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL" empty:"name a URL, or leave the flag out to use COFFER_SERVER or the default"`
+	Tenant  string        `help:"Tenant (default: ${default}, env COFFER_TENANT)." default:"default" placeholder:"NAME" empty:"name a tenant, or leave the flag out to use COFFER_TENANT or the default"`
 	Timeout time.Duration `help:"Time one call may take, its retries included." default:"30s" placeholder:"30s"`
+}
+
+// AfterApply hands the flags to the command.
+func (r *remote) AfterApply(c *cli) error {
+	c.remote = *r
+	return nil
+}
+
+// remoteBench is the bench, whose target may be a server.
+type remoteBench struct {
+	remote   `embed:""`
+	benchCmd `embed:""`
 }
 
 // app is the command line.
 type app struct {
 	globals
 
-	Serve   serveCmd   `cmd:"" help:"Run a node." group:"Server"`
-	Dev     devCmd     `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
-	Demo    demoCmd    `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
-	Budget  budgetCmd  `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
-	Order   orderCmd   `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
-	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
-	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
-	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
-	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
-	Bench   benchCmd   `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
-	Version versionCmd `cmd:"" help:"Print the version." group:"Server"`
+	Serve   serveCmd    `cmd:"" help:"Run a node." group:"Server"`
+	Dev     devCmd      `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
+	Demo    demoCmd     `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
+	Budget  budgetCmd   `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
+	Order   orderCmd    `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
+	Import  importCmd   `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
+	Ledger  ledgerCmd   `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
+	Audit   auditCmd    `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
+	Expiry  expiryCmd   `cmd:"" help:"Repair the expiry index." group:"Proof"`
+	Bench   remoteBench `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
+	Version versionCmd  `cmd:"" help:"Print the version." group:"Server"`
 }
 
 // cli is what a command gets: the world and the global flags.
@@ -60,6 +78,7 @@ type cli struct {
 	stdout, stderr io.Writer
 	env            []string
 	*globals
+	remote
 }
 
 // getenv looks a variable up in the environment that run was given.
@@ -74,6 +93,11 @@ func (c *cli) getenv(name string) (string, bool) {
 
 // flagEnv names the variables that stand in for flags.
 var flagEnv = map[string]string{"server": "COFFER_SERVER", "tenant": "COFFER_TENANT", "config": "COFFER_CONFIG"}
+
+const description = `A ledger for promotion budgets: every benefit is paid exactly once.
+
+Exit codes: 0 it worked, 1 it was refused or failed, 2 the command line is wrong.
+"coffer --version" prints the version.`
 
 // exited carries an exit code out of kong, which wants to end the process.
 type exited int
@@ -94,7 +118,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	c := &cli{ctx: ctx, stdout: stdout, stderr: stderr, env: env, globals: &a.globals}
 	parser, err := kong.New(&a,
 		kong.Name("coffer"),
-		kong.Description("A ledger for promotion budgets: every benefit is paid exactly once."),
+		kong.Description(description),
+		kong.Bind(c),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -111,11 +136,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
+	}
 	k, err := parser.Parse(args)
 	if err != nil {
 		return usage(stderr, err)
 	}
+	if err := emptyFlag(k); err != nil {
+		return c.finish(err)
+	}
 	return c.finish(k.Run(c))
+}
+
+// mayBeEmpty are the flags whose empty value means nothing but "none".
+var mayBeEmpty = map[string]bool{"page": true, "correlation": true}
+
+// emptyFlag refuses a flag that was given without a value, such as from a
+// variable of a script that is not set: it must never mean the default, which
+// may be another server, tenant or key than the caller believes.
+func emptyFlag(k *kong.Context) error {
+	for _, p := range k.Path {
+		if p.Flag == nil || p.Resolved || mayBeEmpty[p.Flag.Name] || p.Flag.Target.Kind() != reflect.String || p.Flag.Target.String() != "" {
+			continue
+		}
+		hint := "give it a value, or leave the flag out"
+		if p.Flag.Tag.Has("empty") {
+			hint = p.Flag.Tag.Get("empty")
+		}
+		return usagef("--%s is empty; %s", p.Flag.Name, hint)
+	}
+	return nil
 }
 
 // usage reports a wrong command line.

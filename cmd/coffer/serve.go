@@ -16,16 +16,17 @@ import (
 )
 
 type serveCmd struct {
-	Config    string `help:"YAML configuration file (env COFFER_CONFIG)." placeholder:"FILE"`
-	Store     string `help:"Where the data is: embedded:DIR, DIR, or fdb:FILE." placeholder:"STORE"`
-	Listen    string `help:"Address to serve on." placeholder:"HOST:PORT"`
-	NodeID    string `help:"Id of this node, kept in every block it writes." name:"node-id" placeholder:"ID"`
-	TLSCert   string `help:"Certificate file." name:"tls-cert" placeholder:"FILE"`
-	TLSKey    string `help:"Key file of the certificate." name:"tls-key" placeholder:"FILE"`
-	Insecure  bool   `help:"Allow an address beyond loopback without TLS."`
-	LogLevel  string `help:"debug, info, warn or error." placeholder:"LEVEL"`
-	LogFormat string `help:"auto, json or console." placeholder:"FORMAT"`
-	Pprof     bool   `help:"Serve /debug/pprof/ (loopback only)."`
+	Config      string `help:"YAML configuration file (env COFFER_CONFIG)." placeholder:"FILE"`
+	Store       string `help:"Where the data is: embedded:DIR, DIR, or fdb:FILE (default: embedded:coffer-data)." placeholder:"STORE"`
+	Listen      string `help:"Address to serve on (default: 127.0.0.1:7420)." placeholder:"HOST:PORT"`
+	NodeID      string `help:"Id of this node, kept in every block it writes (default: the host's name)." name:"node-id" placeholder:"ID"`
+	TLSCert     string `help:"Certificate file." name:"tls-cert" placeholder:"FILE"`
+	TLSKey      string `help:"Key file of the certificate." name:"tls-key" placeholder:"FILE"`
+	Insecure    bool   `help:"Allow an address beyond loopback without TLS."`
+	LogLevel    string `help:"debug, info, warn or error (default: info)." placeholder:"LEVEL"`
+	LogFormat   string `help:"auto, json or console (default: auto)." placeholder:"FORMAT"`
+	PrintConfig bool   `help:"Print every setting with what it is, its default and its variable as a configuration file, and exit."`
+	Pprof       bool   `help:"Serve /debug/pprof/ (loopback only)."`
 }
 
 // Help is the long help.
@@ -35,8 +36,12 @@ func (serveCmd) Help() string {
 On SIGINT or SIGTERM the node answers every command it accepted, then ends; a
 second signal ends it at once.
 
+--print-config writes a complete, commented configuration file: the defaults,
+with what file, variables and flags say in their place. It starts nothing.
+
 Examples:
   coffer serve --store embedded:/var/lib/coffer
+  coffer serve --print-config >coffer.yaml
   coffer serve --config coffer.yaml --listen 0.0.0.0:7420 --tls-cert c.pem --tls-key k.pem`
 }
 
@@ -45,6 +50,10 @@ func (s *serveCmd) Run(c *cli) error {
 	cfg, unknown, err := s.config(c)
 	if err != nil {
 		return usageError{err}
+	}
+	if s.PrintConfig {
+		_, err := c.stdout.Write(cfg.YAML())
+		return err
 	}
 	log, err := newLogger(c.stderr, cfg.Log)
 	if err != nil {
@@ -97,6 +106,9 @@ func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string
 	if err != nil {
 		return err
 	}
+	if err := loc.check(c.ctx); err != nil { // the node takes its address first
+		return err
+	}
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
 		StoreKind: loc.kind, Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,
@@ -126,9 +138,9 @@ func newLogger(w io.Writer, cfg node.Log) (zerolog.Logger, error) {
 }
 
 type devCmd struct {
-	Dir    string `help:"Directory of the store." default:"coffer-dev-data" placeholder:"DIR"`
+	Dir    string `help:"Directory of the store (default: ${default})." default:"coffer-dev-data" placeholder:"DIR"`
 	Temp   bool   `help:"Keep the store in a new temporary directory, removed at the end."`
-	Listen string `help:"Loopback address to serve on." default:"127.0.0.1:7420" placeholder:"HOST:PORT"`
+	Listen string `help:"Loopback address to serve on (default: ${default})." default:"127.0.0.1:7420" placeholder:"HOST:PORT"`
 	Debug  bool   `help:"Log every call."`
 }
 

@@ -23,7 +23,7 @@ func TestServeConfig(t *testing.T) {
 	for _, tc := range []struct{ text, words string }{
 		{"listen: 127.0.0.1:0\nexpiry:\n  intervall: 1s\n", `line 3: unknown key "intervall"; remove it or correct its spelling`},
 		{"colour: red\n", `line 1: unknown key "colour"`},
-		{"expiry: {interval: soon}\n", "line 1: cannot unmarshal"},
+		{"expiry: {interval: soon}\n", `line 1: expiry.interval is "soon" (allowed: a duration such as 500ms, 10s or 5m)`},
 		{"listen: [\n", "line "},
 		{"listen: 127.0.0.1:0\n---\nlisten: 127.0.0.1:1\n", "more than one document"},
 		{

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/node"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
@@ -18,6 +21,10 @@ type server struct {
 	*rpc.Client
 	url        string
 	currencies map[string]string
+	// known is the currency of what the command works on, once it is known;
+	// minor keeps amounts in errors as they are, for programs.
+	known string
+	minor bool
 }
 
 // dial makes a client of the server. It opens no connection yet.
@@ -30,18 +37,21 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 		return nil, usagef("--timeout is %s (allowed: more than 0)", c.Timeout)
 	}
 	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant)}, opts...)
-	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, currencies: map[string]string{}}, nil
+	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, currencies: map[string]string{}, minor: c.JSON}, nil
 }
 
-// explain says in an error what to do when no server answers.
+// explain says in an error what to do when no server answers, and shows the
+// amounts in what a server says in major units.
 func (s *server) explain(err error) error {
 	var e *rpc.Error
 	var op *net.OpError
 	switch {
 	case err == nil:
 		return nil
-	case !errors.As(err, &e) || e.Detail != nil:
+	case !errors.As(err, &e):
 		return err
+	case e.Detail != nil:
+		return s.inMajor(err, e.Detail)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("no server answers at %s: %w; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
 	}
@@ -71,19 +81,89 @@ func (s *server) currency(ctx context.Context, budget string) string {
 // minorOf is an amount in minor units of the currency a reservation has.
 func (s *server) minorOf(ctx context.Context, b benefit, in moneyIn) (int64, error) {
 	if in.Amount == "" {
-		return in.Minor, nil
+		return in.minor("")
 	}
-	res, err := s.GetReservation(ctx, b.Order, b.Benefit)
+	a, err := s.attempt(ctx, b)
 	if err != nil {
 		return 0, s.explain(err)
 	}
-	for _, a := range res {
-		if a.Attempt == b.Attempt && a.Currency != "" {
-			return in.minor(a.Currency)
-		}
+	if a.GetCurrency() != "" {
+		return in.minor(a.GetCurrency())
 	}
 	return 0, fmt.Errorf("order %s has no reservation of benefit %s in attempt %d; give the amount with --minor, or check the attempt", b.Order, b.Benefit, b.Attempt)
 }
+
+// attempt is the reservation that an order command works on, nil where there
+// is none.
+func (s *server) attempt(ctx context.Context, b benefit) (*cofferv1.Reservation, error) {
+	res, err := s.GetReservation(ctx, b.Order, b.Benefit)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range res {
+		if a.Attempt == b.Attempt {
+			s.known = a.Currency
+			return a, nil
+		}
+	}
+	return nil, nil
+}
+
+// refused explains the error of an order command. It asks for the currency of
+// the reservation if an amount has to be shown in it.
+func (s *server) refused(ctx context.Context, b benefit, err error) error {
+	var e *rpc.Error
+	if errors.As(err, &e) && s.known == "" && !s.minor && hasAmounts(e.Detail) {
+		_, _ = s.attempt(ctx, b) // without it the amounts stay as they are
+	}
+	return s.explain(err)
+}
+
+// inMajor is a server's refusal with its amounts in major units, where the
+// currency is known.
+func (s *server) inMajor(err error, d *cofferv1.ErrorDetail) error {
+	if s.minor || s.known == "" || !hasAmounts(d) {
+		return err
+	}
+	major := func(text string) string {
+		if strings.Contains(text, "minor units") {
+			return text
+		}
+		all := wholeNumber.ReplaceAllStringFunc(text, func(n string) string {
+			v, err := strconv.ParseInt(n, 10, 64)
+			if err != nil {
+				return n
+			}
+			return formatMajor(v, s.known)
+		})
+		return all + " " + s.known
+	}
+	text := err.Error()
+	if field, ok := strings.CutSuffix(d.GetField(), "_minor"); ok {
+		text = strings.Replace(text, d.GetField()+" "+d.GetValue()+" ", field+" "+major(d.GetValue())+" ", 1)
+	}
+	text = strings.Replace(text, "(allowed: "+d.GetLimit()+")", "(allowed: "+major(d.GetLimit())+")", 1)
+	return majorError{err, text}
+}
+
+// hasAmounts reports whether a refusal names amounts in minor units.
+func hasAmounts(d *cofferv1.ErrorDetail) bool {
+	return strings.HasSuffix(d.GetField(), "_minor") || (d.GetReason() == string(ledger.InsufficientBudget) && d.GetLimit() != "")
+}
+
+var wholeNumber = regexp.MustCompile(`-?\b\d+\b`)
+
+// majorError is an error in other words.
+type majorError struct {
+	error
+	text string
+}
+
+// Error gives the words.
+func (e majorError) Error() string { return e.text }
+
+// Unwrap returns the error as it was.
+func (e majorError) Unwrap() error { return e.error }
 
 // sentence is a refusal in one line, after its reason.
 func sentence(d *cofferv1.ErrorDetail, field string) string {

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// settingDocs says what each setting is, with its unit. A test compares the
+// names with the struct's.
+var settingDocs = map[string]string{
+	"node_id":  "Id of this node, in every ledger block it writes. Default: the host's name.",
+	"listen":   "Address to serve on, host:port. Anything but loopback needs tls, or insecure.",
+	"insecure": "Allow an address beyond loopback without TLS: only where something else encrypts.",
+	"store":    "Where the data is: embedded:DIR, DIR, or fdb:FILE.",
+
+	"tls.cert_file": "Certificate file (PEM). Both files or neither.",
+	"tls.key_file":  "Key file of the certificate (PEM).",
+
+	"executor.batch_limit":    "Most commands one transaction takes (commands).",
+	"executor.queue_limit":    "Most commands that may wait for one bucket; one more is refused with OVERLOADED (commands).",
+	"executor.total_limit":    "Most commands accepted and not yet answered, over all buckets (commands).",
+	"executor.commit_timeout": "Bound of one batch, all its retries included (duration).",
+
+	"expiry.interval":       "From one pass of the expiry scanner to the next (duration).",
+	"expiry.page_rows":      "Most index rows read at once (rows).",
+	"expiry.pass_limit":     "Most reservations one pass expires (reservations).",
+	"expiry.rate":           "Most reservations expired in a second (reservations per second).",
+	"expiry.catch_up_after": "How long money may be overdue before catch_up_rate replaces rate (duration).",
+	"expiry.catch_up_rate":  "Rate while money is overdue for longer than catch_up_after (reservations per second).",
+	"expiry.stall_after":    "How long no pass may complete before the node says that it is not ready (duration).",
+
+	"http.max_connections":     "Most connections open at once (connections).",
+	"http.max_streams":         "Most calls in flight on one HTTP/2 connection (calls).",
+	"http.read_header_timeout": "Bound of reading a request's header (duration).",
+	"http.idle_timeout":        "How long an idle connection is kept (duration).",
+
+	"api.default_tenant":    "Tenant of calls without the header Coffer-Tenant; empty: such calls are refused.",
+	"api.max_message_bytes": "Largest request, after decompression (bytes).",
+	"api.reflection":        "Answer gRPC reflection, which describes the API to tools.",
+
+	"log.level":  "debug, info, warn or error.",
+	"log.format": "json, console, or auto: console on a terminal, else json.",
+
+	"shutdown.delay":   "How long the node answers \"not ready\" before it stops accepting (duration).",
+	"shutdown.timeout": "Bound of answering every accepted command after that (duration).",
+
+	"debug.pprof": "Serve /debug/pprof/, only on a loopback address.",
+}
+
+// YAML is the configuration as a complete file: every setting with what it is,
+// its default and its variable. Loading it gives the same configuration. A
+// node id that is the host's name stands there as a comment, so that the file
+// can be used on other machines.
+func (c Config) YAML() []byte {
+	var b bytes.Buffer
+	b.WriteString("# Configuration of coffer serve. A setting that is left out has its default. Durations\n" +
+		"# are numbers with units: 500ms, 10s, 5m, 1h30m. COFFER_… variables win over this file,\n# flags over both.\n")
+	def := DefaultConfig()
+	defaults := settings(reflect.ValueOf(&def).Elem(), "")
+	group := ""
+	for i, s := range settings(reflect.ValueOf(&c).Elem(), "") {
+		section, key, nested := strings.Cut(s.name, ".")
+		indent := "  "
+		if !nested {
+			section, key, indent = "", s.name, ""
+		}
+		if section != group {
+			fmt.Fprintf(&b, "\n%s:\n", section)
+			group = section
+		} else {
+			b.WriteString("\n")
+		}
+		value, standard := s.text(), defaults[i].text()
+		fmt.Fprintf(&b, "%s# %s\n", indent, settingDocs[s.name])
+		if s.name == "node_id" {
+			fmt.Fprintf(&b, "# env %s\n", s.env())
+			if value == standard {
+				indent = "# "
+			}
+		} else {
+			fmt.Fprintf(&b, "%s# default %s; env %s\n", indent, standard, s.env())
+		}
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, key, value)
+	}
+	return b.Bytes()
+}
+
+// text is a setting's value as it stands in the file.
+func (s setting) text() string {
+	switch v := s.value.Interface().(type) {
+	case time.Duration:
+		t := v.String()
+		for _, zero := range []string{"m0s", "h0m"} { // 1h0m0s is 1h
+			if strings.HasSuffix(t, zero) {
+				t = t[:len(t)-2]
+			}
+		}
+		return t
+	case string:
+		if v == "" {
+			return `""`
+		}
+		raw, err := yaml.Marshal(v)
+		if err != nil || bytes.Count(raw, []byte("\n")) != 1 {
+			return strconv.Quote(v)
+		}
+		return strings.TrimSpace(string(raw))
+	default:
+		return fmt.Sprint(v)
+	}
+}
