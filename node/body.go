@@ -34,7 +34,7 @@ type timedBody struct {
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { //nolint:errorlint // readers return it as it is
+	if err == io.EOF {
 		b.end()
 	}
 	return n, err

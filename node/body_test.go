@@ -55,7 +55,7 @@ func TestStalledBodyIsCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // the server closes it
+	defer c.Close()
 	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nabc"); err != nil {
 		t.Fatal(err)
 	}
