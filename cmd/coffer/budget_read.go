@@ -92,7 +92,7 @@ func (b *budgetGet) Run(c *cli) error {
 	return nil
 }
 
-// policyText is a budget's whole policy, two lines.
+// policyText is a budget's whole policy, three lines.
 func policyText(p *cofferv1.BudgetPolicy, currency string) string {
 	var over []string
 	if v := p.GetOverCommit().GetPercent(); v != 0 {
@@ -112,9 +112,9 @@ func policyText(p *cofferv1.BudgetPolicy, currency string) string {
 	if p.GetReversalSink() != "" {
 		sink = "budget " + p.GetReversalSink()
 	}
-	return fmt.Sprintf("late commit %s, exhaustion %s, on unavailable %s\nover-commit %s, refunds once it is closed go to %s, longest life of a hold %s",
+	return fmt.Sprintf("late commit %s, exhaustion %s, on unavailable %s\nover-commit %s, longest life of a hold %s\nrefunds once it is closed go to %s",
 		shortEnum(p.GetLateCommit(), "LATE_COMMIT_"), shortEnum(p.GetExhaustion(), "EXHAUSTION_"),
-		shortEnum(p.GetOnUnavailable(), "ON_UNAVAILABLE_"), strings.Join(over, " or ")+more, sink, span(p.GetMaxLifetime().AsDuration()))
+		shortEnum(p.GetOnUnavailable(), "ON_UNAVAILABLE_"), strings.Join(over, " or ")+more, span(p.GetMaxLifetime().AsDuration()), sink)
 }
 
 // span is a long duration in days and hours: "7 days", "1 day 12 hours",

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"bytes"
+	"context"
+	"testing"
+)
 
 // The demo ends well, and says the same for the same seed.
 func TestDemo(t *testing.T) {
@@ -34,4 +38,47 @@ func TestDemoOnStore(t *testing.T) {
 	}
 	checkAudit(t, must(t, "audit", "--store", dir))
 	fails(t, exitFailed, "no FoundationDB engine", "demo", "--orders", "200", "--store", "fdb:/etc/foundationdb/fdb.cluster")
+}
+
+// A fault that has nothing to do with the expiry does not end the wait for it,
+// and what the scanner returned is what is reported.
+func TestDemoWaitsInSpiteOfFault(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var out bytes.Buffer
+	c := &cli{ctx: ctx, stdout: &out, stderr: &out, globals: &globals{JSON: true}}
+	cmd := &demoCmd{Orders: 200, Seed: 1, Callers: 16}
+	loc, remove, err := cmd.place()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	url, stopped, err := c.demoNode(ctx, loc, cancel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := cmd.newRun(c, url)
+	d.tally.fault("a fault of an order")
+	r, err := d.play(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := 0
+	for _, o := range d.plan() {
+		if o.scene.after != nil {
+			due++
+		}
+	}
+	if r.OK || due == 0 || r.Happened["expired"] != due || r.Commands < int64(2*due) || r.CmdsSec <= 0 {
+		t.Errorf("%d holds were left to expire: %+v", due, r)
+	}
+	for _, k := range r.Checks[1:] {
+		if !k.OK {
+			t.Errorf("check %+v", k)
+		}
+	}
+	d.client.Close()
+	cancel(nil)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }

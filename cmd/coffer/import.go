@@ -198,20 +198,24 @@ func (m *importCmd) print(c *cli, sum *summary) {
 	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, orEmpty(sum.Unanswered), orEmpty(sum.Unsent),
 		totals(sum.Totals), rounded(time.Duration(sum.Seconds*float64(time.Second))))
 	t.print()
-	if sum.NoMoney > 0 {
-		from := m.Rejects
-		if from == "" {
-			from = "FILE"
-			c.printf("\n%s refused for lack of money, and stays so in attempt %d; write it to a file with --rejects FILE, fund the budget, and then:\n", count(int64(sum.NoMoney), "row"), m.Attempt)
-		} else {
-			c.printf("\n%s refused for lack of money, and stays so in attempt %d; fund the budget, and then:\n", count(int64(sum.NoMoney), "row"), m.Attempt)
-		}
-		commit := ""
-		if m.Commit {
-			commit = " --commit"
-		}
-		c.printf("  coffer import %s --budget %s%s --attempt %d\n", from, m.Budget, commit, m.Attempt+1)
+	m.nextAttempt(c, sum)
+}
+
+// nextAttempt says how to send again what the budget was too small for.
+func (m *importCmd) nextAttempt(c *cli, sum *summary) {
+	if sum.NoMoney == 0 || m.Attempt >= ledger.MaxAttempts {
+		return
 	}
+	file, how := m.Rejects, "fund the budget"
+	if file == "" {
+		file, how = "FILE", "write the rejects with --rejects FILE, fund the budget"
+	}
+	commit := ""
+	if m.Commit {
+		commit = " --commit"
+	}
+	c.printf("\n%s refused for lack of money, which is final for attempt %d; %s, and then:\n  coffer import %s --budget %s%s --attempt %d\n",
+		count(int64(sum.NoMoney), "row"), m.Attempt, how, file, m.Budget, commit, m.Attempt+1)
 }
 
 // orEmpty is a count, or nothing for 0.

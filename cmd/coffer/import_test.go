@@ -184,7 +184,7 @@ func TestImportInterrupted(t *testing.T) {
 	}
 	done := make(chan ended, 1)
 	go func() {
-		code, out, errs := coffer(t, "import", file, "--budget", "B", "--batch", "50", "--timeout", "5s", "--server", s.url)
+		code, out, errs := coffer(t, "import", file, "--budget", "B", "--batch", "50", "--timeout", "5s", "--json", "--server", s.url)
 		done <- ended{code, out, errs}
 	}()
 	until(t, "the first rows", func() bool { return !strings.Contains(s.cli(t, "budget", "get", "B"), "100,000.00  100,000.00") })
@@ -192,6 +192,10 @@ func TestImportInterrupted(t *testing.T) {
 	first := <-done
 	if first.code != exitFailed {
 		t.Errorf("exit code %d", first.code)
+	}
+	stopped := decode[summary](t, strings.SplitAfter(first.out, "\n")[0]) // the error stands after it
+	if stopped.Rows != rows || stopped.Unsent == 0 || stopped.Reserved+stopped.Rejected+stopped.Unanswered+stopped.Unsent != rows {
+		t.Errorf("import that stopped early: %+v", stopped)
 	}
 	contains(t, first.errs, "import stopped early: rows from line ", "run the same command again to go on, what was taken is replayed")
 

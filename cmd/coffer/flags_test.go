@@ -1,0 +1,128 @@
+package main
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/coffer-ledger/coffer/node"
+)
+
+// An empty value, such as of a variable that is not set, never means the
+// default.
+func TestEmptyFlags(t *testing.T) {
+	for _, tc := range []struct {
+		words string
+		args  []string
+	}{
+		{"--store is empty; name a directory, or leave the flag out to use the server", []string{"audit", "--store", ""}},
+		{"--store is empty; name a directory, or leave the flag out to use the server", []string{"audit", "--store="}},
+		{"--store is empty; name a directory, or leave the flag out to use the server", []string{"expiry", "rebuild", "--store", ""}},
+		{"--store is empty", []string{"serve", "--store", ""}},
+		{"--store is empty", []string{"demo", "--store", ""}},
+		{"--listen is empty", []string{"serve", "--listen", ""}},
+		{"--config is empty", []string{"serve", "--config", ""}},
+		{"--dir is empty", []string{"dev", "--dir", ""}},
+		{"--server is empty", []string{"audit", "--server", ""}},
+		{"--server is empty", []string{"budget", "--server", "", "list"}},
+		{"--tenant is empty", []string{"budget", "list", "--tenant", ""}},
+		{"--budget is empty", []string{"order", "reserve", "o", "b", "--amount", "1", "--budget", ""}},
+		{"--budget is empty", []string{"import", "f", "--budget", ""}},
+		{"--key is empty", []string{"budget", "freeze", "B", "--key", ""}},
+		{"--amount is empty", []string{"order", "commit", "o", "b", "--amount", ""}},
+		{"--payment is empty", []string{"order", "commit", "o", "b", "--payment", ""}},
+		{"--minor is 0", []string{"order", "commit", "o", "b", "--minor", "0"}},
+		{"--cutoff is empty", []string{"ledger", "replay", "B", "--cutoff", ""}},
+		{"--rejects is empty", []string{"import", "f", "--budget", "B", "--rejects", ""}},
+	} {
+		fails(t, exitUsage, tc.words, tc.args...)
+	}
+	// A variable that is empty is one that is not set.
+	code, _, errs := cofferEnv(t, []string{"COFFER_SERVER=", "COFFER_TENANT="}, "budget", "list", "--timeout", "100ms")
+	if code == exitUsage {
+		t.Errorf("empty variables: %s", errs)
+	}
+}
+
+// Help shows the default of every flag that has one, and a value for the others.
+func TestHelpShowsDefaults(t *testing.T) {
+	var a app
+	parser, err := kong.New(&a, kong.Writers(io.Discard, io.Discard), kong.Bind(&cli{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range parser.Model.Leaves(true) {
+		if strings.HasPrefix(n.Path(), "bench") {
+			continue
+		}
+		for _, group := range n.AllFlags(true) {
+			for _, f := range group {
+				shown := f.FormatPlaceHolder()
+				if f.HasDefault && strings.Trim(shown, `"`) != f.Default && !strings.Contains(f.Help, f.Default) {
+					t.Errorf("%s: help of --%s does not show its default %s", n.Path(), f.Name, f.Default)
+				}
+				if strings.Contains(shown, "INT") || strings.Contains(shown, "-32") {
+					t.Errorf("%s: --%s=%s names a type", n.Path(), f.Name, shown)
+				}
+			}
+		}
+	}
+	cfg := node.DefaultConfig()
+	contains(t, must(t, "serve", "--help"), "--print-config", cfg.Store, cfg.Listen)
+	contains(t, must(t, "budget", "create", "--help"), "--over-percent=10")
+	contains(t, must(t, "dev", "--help"), "coffer-dev-data", "127.0.0.1:7420")
+	contains(t, must(t, "--help"), "Exit codes: 0 it worked, 1 it was refused or failed, 2 the command line is", "--version")
+	if must(t, "--version") != must(t, "version") {
+		t.Error("--version and version differ")
+	}
+}
+
+// Commands have no flags that they would ignore.
+func TestNoIgnoredFlags(t *testing.T) {
+	for _, command := range []string{"demo", "version", "serve", "dev"} {
+		out := must(t, command, "--help")
+		for _, flag := range []string{"--server", "--tenant", "--timeout"} {
+			if strings.Contains(out, flag+"=") {
+				t.Errorf("%s --help lists %s", command, flag)
+			}
+			fails(t, exitUsage, "unknown flag "+flag, command, flag, "1s")
+		}
+	}
+}
+
+func TestPrintConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "coffer.yaml")
+	if err := os.WriteFile(file, []byte(must(t, "serve", "--print-config")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := (&serveCmd{Config: file}).config(&cli{})
+	if err != nil || cfg != node.DefaultConfig() {
+		t.Errorf("printed configuration: %v\n%+v\nwant\n%+v", err, cfg, node.DefaultConfig())
+	}
+	contains(t, must(t, "serve", "--config", file, "--store", "here", "--print-config"), "\nstore: here\n", "# default embedded:coffer-data; env COFFER_STORE")
+}
+
+// A store that can never be opened is named before the address is taken.
+func TestServeChecksStoreFirst(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serve := []string{"serve", "--listen", ln.Addr().String(), "--store"}
+	fails(t, exitFailed, "no FoundationDB engine", append(serve, "fdb:x")...)
+	const words = "is a file; name the directory of a store"
+	fails(t, exitFailed, words, append(serve, file)...)
+	fails(t, exitFailed, words, "audit", "--store", file)
+	fails(t, exitFailed, words, "expiry", "rebuild", "--store", file)
+	fails(t, exitFailed, words, "demo", "--store", file)
+}
