@@ -161,6 +161,11 @@ func TestServes(t *testing.T) {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
 	}
+	// The reservation is seen expired before the scanner has its answer.
+	until(t, "the scanner to have its answer", func() bool {
+		_, body := get(t, r.url+"/metrics")
+		return strings.Contains(body, "coffer_expired_total 1") && strings.Contains(body, "coffer_queue_depth 0")
+	})
 	code, metrics := get(t, r.url+"/metrics")
 	for _, want := range []string{
 		`coffer_build_info{node_id="test",store="embedded",version="v0"} 1`, `coffer_commands_total{op="reserve",outcome="applied"} 2`,
