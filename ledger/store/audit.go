@@ -113,6 +113,12 @@ type audit struct {
 	aboves []*aboveCut
 
 	fp fingerprinter
+	// What each row is read into. Nothing of it outlives the row but what
+	// shared holds.
+	shared names
+	row    ledger.Reservation
+	steps  []step
+	old    []oldEntry
 	// transitions compares entries with receipts, events the numbers of
 	// entries with those of reservations, moves the ends of moves, pointers
 	// blocks with outbox pointers. Left is always what the ledger says.
@@ -166,7 +172,7 @@ func (s *Store) newAudit(progress func(string, uint64)) *audit {
 	a := &audit{
 		s: s, progress: progress,
 		budgets: map[ledger.BudgetID]*budgetAudit{}, buckets: map[ledger.BucketID]*bucketAudit{},
-		known: map[string]bool{}, cases: map[caseID]bool{}, above: map[ledger.BucketID]*aboveCut{},
+		shared: names{}, known: map[string]bool{}, cases: map[caseID]bool{}, above: map[ledger.BucketID]*aboveCut{},
 	}
 	if a.progress == nil {
 		a.progress = func(string, uint64) {}

@@ -40,9 +40,11 @@ func (a *audit) keepHolds(res *ledger.Reservation) {
 	if a.exact {
 		return
 	}
-	for _, h := range holdsOf(res) {
-		a.count(1, checkExpiry)
-		a.open.list = append(a.open.list, openHold{a.holdHash(h.attempt.Leg.Bucket, h.key.Order, h.key.Benefit, h.attempt.Number), firstDue(h.attempt.Expires)})
+	for i := range res.Attempts {
+		if at := &res.Attempts[i]; at.State == ledger.StateReserved {
+			a.count(1, checkExpiry)
+			a.open.list = append(a.open.list, openHold{a.holdHash(at.Leg.Bucket, res.Key.Order, res.Key.Benefit, at.Number), firstDue(at.Expires)})
+		}
 	}
 }
 
@@ -82,13 +84,12 @@ func (a *audit) checkHolds(ctx context.Context) error {
 	err := a.s.scan(ctx, a.s.key(tableExpiry).all(), func(rows []kv.KeyValue) error {
 		for _, row := range rows {
 			n++
-			b, err := a.s.decodeDue(row.Key, row.Value)
+			due, bucket, err := a.s.dueOf(row.Key, a.shared)
+			if err == nil {
+				err = eachDue(row.Value, a.shared, func(it dueItem) { o.name(a.holdHash(bucket, it.order, it.benefit, it.attempt), due) })
+			}
 			if err != nil {
 				a.report(checkReadable, "expiry row %x cannot be read: %v", row.Key, err)
-				continue
-			}
-			for _, k := range b.Keys {
-				o.name(a.holdHash(b.Bucket, k.Order, k.Benefit, k.Attempt), b.Due.Unix())
 			}
 		}
 		a.progress("expiry", n)
@@ -98,7 +99,7 @@ func (a *audit) checkHolds(ctx context.Context) error {
 		return err
 	}
 	err = a.missingHolds(ctx)
-	a.open = openHolds{}
+	a.open = openHolds{list: a.open.list[:0]}
 	return err
 }
 

@@ -26,8 +26,9 @@ type trace struct {
 // retrace follows an attempt's receipts. It returns what entries they must
 // have written, and the first thing that breaks the rules, if any. The changes
 // of the entries come from the outcomes, so that one broken rule does not make
-// every later entry look wrong.
-func retrace(a *ledger.Attempt) (steps []step, problem string) {
+// every later entry look wrong. The steps go behind those in steps, which is
+// empty.
+func retrace(a *ledger.Attempt, steps []step) (_ []step, problem string) {
 	var t trace
 	note := func(format string, args ...any) {
 		if problem == "" {

@@ -16,13 +16,12 @@ func (a *audit) readReservations(ctx context.Context) error {
 		for _, row := range rows {
 			n++
 			a.count(1, checkReadable, checkBelongs, checkState, checkHolder, checkUnique, checkLimits, checkEventSeq)
-			res, err := a.s.decodeReservationRow(row)
-			if err != nil {
+			if err := a.s.readReservation(row, a.shared, &a.row); err != nil {
 				a.report(checkReadable, "reservation row %q cannot be read: %v", row.Key, unwrapped(err))
 				continue
 			}
-			a.keepHolds(res)
-			if err := a.seeReservation(ctx, res); err != nil {
+			a.keepHolds(&a.row)
+			if err := a.seeReservation(ctx, &a.row); err != nil {
 				return err
 			}
 		}
@@ -54,14 +53,22 @@ type rowCut struct {
 	events, newer uint32
 	page          int // of the budgets' vectors; spread: of several
 	spread        bool
-	old           []*EntryView // its entries at or below the cut
+	old           []oldEntry // its entries at or below the cut
+}
+
+type oldEntry struct {
+	bucket *bucketAudit
+	seq    uint64
+	peer   *ledger.BucketID
 }
 
 func (a *audit) seeReservation(ctx context.Context, res *ledger.Reservation) error {
-	cut := rowCut{page: -2}
+	cut := rowCut{page: -2, old: a.old[:0]}
+	defer func() { a.old = cut.old }()
 	for i := range res.Attempts {
 		at := &res.Attempts[i]
-		steps, problem := retrace(at)
+		steps, problem := retrace(at, a.steps[:0])
+		a.steps = steps
 		if problem != "" {
 			a.report(checkState, "reservation %s of tenant %s, attempt %d: %s", res.Key, res.Key.Tenant, at.Number, problem)
 		}
@@ -110,7 +117,7 @@ func (a *audit) seeSteps(res *ledger.Reservation, k *bucketAudit, steps []step, 
 			continue
 		}
 		last = &st.receipt.Outcome
-		cut.old = append(cut.old, &EntryView{Bucket: k.ID, Entry: ledger.Entry{Seq: st.entry.Seq, Peer: st.entry.Peer}})
+		cut.old = append(cut.old, oldEntry{k, st.entry.Seq, st.entry.Peer})
 		a.seeStep(res, k, st)
 	}
 	if last != nil && !a.exact {
@@ -208,7 +215,10 @@ func (a *audit) seeEvents(ctx context.Context, res *ledger.Reservation, cut *row
 		return nil
 	}
 	for from := 0; from < len(cut.old); from += entriesPerTx {
-		want := cut.old[from:min(from+entriesPerTx, len(cut.old))]
+		var want []*EntryView
+		for _, o := range cut.old[from:min(from+entriesPerTx, len(cut.old))] {
+			want = append(want, &EntryView{Bucket: o.bucket.ID, Entry: ledger.Entry{Seq: o.seq, Peer: o.peer}})
+		}
 		err := a.s.readTx(ctx, func(r kv.Reader) error { return a.s.entriesAt(r, want) })
 		if isCorrupt(err) {
 			continue // the entry is missing or unreadable: other checks say so

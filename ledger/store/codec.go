@@ -62,10 +62,35 @@ func (e *enc) place(b ledger.BucketID) {
 type dec struct {
 	b   []byte
 	err error
+	// shared, if not nil, is where names that many rows have in common are
+	// taken from, and raw bytes stay where they are: for a reader that keeps
+	// nothing of a row.
+	shared names
 }
 
-func newDec(b []byte) *dec {
-	d := &dec{b: b}
+// names holds one copy of strings that come again and again. It is not safe
+// for concurrent use.
+type names map[string]string
+
+// maxNames bounds a names: what does not fit is copied each time.
+const maxNames = 1 << 14
+
+// of is string(b), without a copy where it was met before.
+func (n names) of(b []byte) string {
+	if s, ok := n[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if n != nil && len(n) < maxNames {
+		n[s] = s
+	}
+	return s
+}
+
+func newDec(b []byte) dec { return newSharedDec(b, nil) }
+
+func newSharedDec(b []byte, shared names) dec {
+	d := dec{b: b, shared: shared}
 	if v := d.u(); d.err == nil && v != codecVersion {
 		d.err = fmt.Errorf("value has form %d, this version reads %d", v, codecVersion)
 	}
@@ -119,9 +144,17 @@ func (d *dec) take(n uint64) []byte {
 	return out
 }
 
-func (d *dec) str() string { return string(d.take(d.u())) }
-func (d *dec) raw() []byte { return append([]byte(nil), d.take(d.u())...) }
-func (d *dec) flag() bool  { return d.max(1) == 1 }
+func (d *dec) str() string  { return string(d.take(d.u())) }
+func (d *dec) name() string { return d.shared.of(d.take(d.u())) }
+func (d *dec) flag() bool   { return d.max(1) == 1 }
+
+func (d *dec) raw() []byte {
+	b := d.take(d.u())
+	if d.shared != nil {
+		return b[:len(b):len(b)]
+	}
+	return append([]byte(nil), b...)
+}
 
 func (d *dec) hash() (h [32]byte) {
 	copy(h[:], d.take(32))
@@ -142,7 +175,7 @@ func (d *dec) balances() (b ledger.Balances) {
 }
 
 func (d *dec) place(tenant string) ledger.BucketID {
-	b := ledger.BucketID{Budget: ledger.BudgetID{Tenant: tenant, Funder: d.str(), Key: d.str()}}
+	b := ledger.BucketID{Budget: ledger.BudgetID{Tenant: tenant, Funder: d.name(), Key: d.name()}}
 	b.Index = uint16(d.max(ledger.Unallocated))
 	if b.Budget.IsZero() {
 		d.fail(errValue) // no bucket is without a budget; where there may be none, a flag says so

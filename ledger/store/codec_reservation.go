@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	"github.com/coffer-ledger/coffer/ledger"
 )
 
@@ -85,17 +87,20 @@ func (e *enc) receipt(r *ledger.Receipt, leg ledger.BucketID) {
 }
 
 func decodeReservation(k ledger.OrderKey, v []byte) (*ledger.Reservation, error) {
-	d := newDec(v)
-	r := &ledger.Reservation{Key: k, EventSeq: uint32(d.max(1<<32 - 1))}
-	n := d.max(ledger.MaxAttempts)
-	r.Attempts = make([]ledger.Attempt, 0, n)
-	for range n {
-		r.Attempts = append(r.Attempts, d.attempt(k.Tenant))
-		if d.err != nil {
-			break
-		}
-	}
+	d, r := newDec(v), &ledger.Reservation{Key: k}
+	d.reservation(r)
 	return r, d.end()
+}
+
+// reservation reads a row but for its key, into the slices that r has.
+func (d *dec) reservation(r *ledger.Reservation) {
+	r.EventSeq = uint32(d.max(1<<32 - 1))
+	n := d.max(ledger.MaxAttempts)
+	r.Attempts = slices.Grow(r.Attempts[:0], int(n))
+	for i := 0; i < int(n) && d.err == nil; i++ {
+		r.Attempts = r.Attempts[:i+1]
+		d.attempt(r.Key.Tenant, &r.Attempts[i])
+	}
 }
 
 func (d *dec) state() ledger.State {
@@ -106,30 +111,28 @@ func (d *dec) state() ledger.State {
 	return s
 }
 
-func (d *dec) attempt(tenant string) ledger.Attempt {
-	a := ledger.Attempt{
+func (d *dec) attempt(tenant string, a *ledger.Attempt) {
+	receipts := a.Receipts[:0]
+	*a = ledger.Attempt{
 		Number: uint32(d.max(1<<32 - 1)), State: d.state(), Created: d.time(), Expires: d.time(),
 		CommitSeq: d.u(), CaseOpened: d.flag(), Correlation: d.str(),
 	}
 	if d.max(1) == 1 {
 		l := &a.Leg
 		l.Bucket = d.place(tenant)
-		l.Currency = d.str()
+		l.Currency = d.name()
 		l.Amount, l.Held, l.Lapsed, l.Committed, l.Reversed = d.i(), d.i(), d.i(), d.i(), d.i()
 	}
 	n := d.max(ledger.MaxRowReceipts)
-	a.Receipts = make([]ledger.Receipt, 0, n)
-	for range n {
-		a.Receipts = append(a.Receipts, d.receipt(tenant, a.Leg.Bucket))
-		if d.err != nil {
-			break
-		}
+	a.Receipts = slices.Grow(receipts, int(n))
+	for i := 0; i < int(n) && d.err == nil; i++ {
+		a.Receipts = a.Receipts[:i+1]
+		d.receipt(tenant, a.Leg.Bucket, &a.Receipts[i])
 	}
-	return a
 }
 
-func (d *dec) receipt(tenant string, leg ledger.BucketID) ledger.Receipt {
-	r := ledger.Receipt{Op: d.op(), ID: d.str(), Request: d.raw(), Void: d.flag(), Rejection: ledger.Code(d.str())}
+func (d *dec) receipt(tenant string, leg ledger.BucketID, r *ledger.Receipt) {
+	*r = ledger.Receipt{Op: d.op(), ID: d.str(), Request: d.raw(), Void: d.flag(), Rejection: ledger.Code(d.name())}
 	if r.Rejection != "" {
 		r.Requested, r.Available = d.i(), d.i()
 	}
@@ -149,7 +152,6 @@ func (d *dec) receipt(tenant string, leg ledger.BucketID) ledger.Receipt {
 		sink := d.place(tenant)
 		r.Sink = &sink
 	}
-	return r
 }
 
 // dueItem is one reservation named by an expiry row.
@@ -171,14 +173,21 @@ func encodeExpiry(items []dueItem) []byte {
 }
 
 func decodeExpiry(v []byte) ([]dueItem, error) {
-	d := newDec(v)
-	n := d.max(maxDueItems)
-	items := make([]dueItem, 0, min(n, 1024))
-	for range n {
-		items = append(items, dueItem{order: d.str(), benefit: d.str(), attempt: uint32(d.max(1<<32 - 1))})
+	items := []dueItem{}
+	err := eachDue(v, nil, func(it dueItem) { items = append(items, it) })
+	return items, err
+}
+
+// eachDue visits what an expiry row names. The error comes after the items
+// before it.
+func eachDue(v []byte, shared names, visit func(dueItem)) error {
+	d := newSharedDec(v, shared)
+	for n := d.max(maxDueItems); n > 0; n-- {
+		it := dueItem{order: d.str(), benefit: d.name(), attempt: uint32(d.max(1<<32 - 1))}
 		if d.err != nil {
 			break
 		}
+		visit(it)
 	}
-	return items, d.end()
+	return d.end()
 }

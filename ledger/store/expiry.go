@@ -62,17 +62,25 @@ func (s *Store) DueBlocks(ctx context.Context, slot uint64, limit int) ([]DueBlo
 	return blocks, err
 }
 
-func (s *Store) decodeDue(k, v []byte) (DueBlock, error) {
-	b := DueBlock{key: append([]byte(nil), k...)}
+// dueOf takes the key of an expiry row apart.
+func (s *Store) dueOf(k []byte, shared names) (due int64, b ledger.BucketID, err error) {
 	r := s.read(k, tableExpiry)
+	r.shared = shared
 	r.uint() // slot
-	b.Due = time.Unix(int64(r.uint()), 0).UTC()
-	b.Bucket = r.bucket()
+	due = int64(r.uint())
+	b = r.bucket()
 	r.uint() // seq
 	r.uint() // n
-	if err := r.end(); err != nil {
+	return due, b, r.end()
+}
+
+func (s *Store) decodeDue(k, v []byte) (DueBlock, error) {
+	b := DueBlock{key: append([]byte(nil), k...)}
+	due, bucket, err := s.dueOf(k, nil)
+	if err != nil {
 		return b, err
 	}
+	b.Due, b.Bucket = time.Unix(due, 0).UTC(), bucket
 	items, err := decodeExpiry(v)
 	if err != nil {
 		return b, err
@@ -224,22 +232,33 @@ func holdsOf(res *ledger.Reservation) (held []hold) {
 
 // decodeReservationRow reads a reservation with its key.
 func (s *Store) decodeReservationRow(row kv.KeyValue) (*ledger.Reservation, error) {
-	k, err := s.reservationOf(row.Key)
-	if err != nil {
-		return nil, corrupt("reservation key", err)
-	}
-	res, err := decodeReservation(k, row.Value)
-	if err != nil {
-		return nil, corrupt("reservation "+k.String(), err)
+	res := new(ledger.Reservation)
+	if err := s.readReservation(row, nil, res); err != nil {
+		return nil, err
 	}
 	return res, nil
 }
 
+// readReservation reads a reservation into the slices that res has. With
+// shared names it is valid only as long as the row is.
+func (s *Store) readReservation(row kv.KeyValue, shared names, res *ledger.Reservation) (err error) {
+	if res.Key, err = s.reservationOf(row.Key, shared); err != nil {
+		return corrupt("reservation key", err)
+	}
+	d := newSharedDec(row.Value, shared)
+	d.reservation(res)
+	if err = d.end(); err != nil {
+		return corrupt("reservation "+res.Key.String(), err)
+	}
+	return nil
+}
+
 // reservationOf takes a reservation's key apart.
-func (s *Store) reservationOf(k []byte) (ledger.OrderKey, error) {
+func (s *Store) reservationOf(k []byte, shared names) (ledger.OrderKey, error) {
 	r := s.read(k, tableReservation)
+	r.shared = shared
 	r.uint() // h(order)
-	key := ledger.OrderKey{Tenant: r.str(), Order: r.str(), Benefit: r.str()}
+	key := ledger.OrderKey{Tenant: r.name(), Order: r.str(), Benefit: r.name()}
 	return key, r.end()
 }
 

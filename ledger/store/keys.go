@@ -179,25 +179,41 @@ func hash64(parts ...string) uint64 {
 
 // keyReader takes a key apart again.
 type keyReader struct {
-	b   []byte
-	err error
+	b      []byte
+	err    error
+	shared names // see dec
 }
 
 // read starts after the prefix and table name of k.
-func (s *Store) read(k []byte, table string) *keyReader {
-	want := s.key(table)
-	if !bytes.HasPrefix(k, want) {
-		return &keyReader{err: errKey}
+func (s *Store) read(k []byte, table string) keyReader {
+	rest, ok := bytes.CutPrefix(k, s.opt.Prefix)
+	r := keyReader{b: rest}
+	if !ok || len(rest) == 0 || string(r.raw()) != table {
+		return keyReader{err: errKey}
 	}
-	return &keyReader{b: k[len(want):]}
+	return r
 }
 
-func (r *keyReader) str() string {
+func (r *keyReader) str() string  { return string(r.raw()) }
+func (r *keyReader) name() string { return r.shared.of(r.raw()) }
+
+// raw is the bytes of a string. They may be those of the key.
+func (r *keyReader) raw() []byte {
 	if r.err != nil || len(r.b) == 0 || r.b[0] != 0x02 {
 		r.err = errKey
-		return ""
+		return nil
 	}
-	out := make([]byte, 0, 32)
+	if n := bytes.IndexByte(r.b, 0); n >= 0 && (n+1 == len(r.b) || r.b[n+1] != 0xFF) {
+		out := r.b[1:n]
+		r.b = r.b[n+1:]
+		return out
+	}
+	return r.escaped()
+}
+
+// escaped reads a string that has zero bytes in it, or no end.
+func (r *keyReader) escaped() []byte {
+	var out []byte
 	for i := 1; i < len(r.b); i++ {
 		if r.b[i] != 0 {
 			out = append(out, r.b[i])
@@ -209,10 +225,10 @@ func (r *keyReader) str() string {
 			continue
 		}
 		r.b = r.b[i+1:]
-		return string(out)
+		return out
 	}
 	r.err = errKey
-	return ""
+	return nil
 }
 
 func (r *keyReader) uint() uint64 {
@@ -230,7 +246,7 @@ func (r *keyReader) uint() uint64 {
 }
 
 func (r *keyReader) budget() ledger.BudgetID {
-	return ledger.BudgetID{Tenant: r.str(), Funder: r.str(), Key: r.str()}
+	return ledger.BudgetID{Tenant: r.name(), Funder: r.name(), Key: r.name()}
 }
 
 func (r *keyReader) bucket() ledger.BucketID {

@@ -70,14 +70,14 @@ func TestKeyRoundTrip(t *testing.T) {
 			t.Fatalf("block key of %v, %d reads as %v, %d", b, seq, got, n)
 		}
 		k := ledger.OrderKey{Tenant: genID.Draw(t, "t"), Order: genID.Draw(t, "order"), Benefit: genID.Draw(t, "benefit")}
-		if got, err := s.reservationOf(s.reservationKey(k)); err != nil || got != k {
+		if got, err := s.reservationOf(s.reservationKey(k), nil); err != nil || got != k {
 			t.Fatalf("reservation key of %v reads as %v (%v)", k, got, err)
 		}
 		due := rapid.Int64Range(0, 1<<40).Draw(t, "due")
 		if got, err := s.decodeDue(s.expiryKey(due, b, seq, 3), encodeExpiry(nil)); err != nil || got.Bucket != b || got.Due.Unix() != due {
 			t.Fatalf("expiry key of %v, %d reads as %+v (%v)", b, due, got, err)
 		}
-		if s.read(s.blockKey(b, seq), tableBucket).end() == nil {
+		if r := s.read(s.blockKey(b, seq), tableBucket); r.end() == nil {
 			t.Fatal("a key of one table is read as one of another")
 		}
 	})
