@@ -3,7 +3,7 @@ package node
 import (
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,9 +17,9 @@ const bodyTimeout = 30 * time.Second
 func bodyDeadline(next http.Handler, d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
-			c := http.NewResponseController(w)
-			if c.SetReadDeadline(time.Now().Add(d)) == nil {
-				r.Body = &timedBody{ReadCloser: r.Body, end: sync.OnceFunc(func() { _ = c.SetReadDeadline(time.Time{}) })}
+			b := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w)}
+			if b.conn.SetReadDeadline(time.Now().Add(d)) == nil {
+				r.Body = b
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -29,13 +29,14 @@ func bodyDeadline(next http.Handler, d time.Duration) http.Handler {
 // timedBody lifts the deadline when the body was read to its end.
 type timedBody struct {
 	io.ReadCloser
-	end func()
+	conn   *http.ResponseController
+	lifted atomic.Bool
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.end()
+	if err == io.EOF && b.lifted.CompareAndSwap(false, true) {
+		_ = b.conn.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }

@@ -20,10 +20,12 @@ type metered struct {
 	next     rpc.Executor
 	commands *prometheus.CounterVec
 	seconds  prometheus.Histogram
+	// applied are the counters of what nearly every answer is, by operation.
+	applied []prometheus.Counter
 }
 
 func newMetered(next rpc.Executor) *metered {
-	return &metered{
+	m := &metered{
 		next: next,
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coffer_commands_total",
@@ -35,6 +37,11 @@ func newMetered(next rpc.Executor) *metered {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}),
 	}
+	m.applied = []prometheus.Counter{nil} // no operation is 0
+	for op := ledger.Op(1); op.Valid(); op++ {
+		m.applied = append(m.applied, m.commands.WithLabelValues(strings.ToLower(op.String()), "applied"))
+	}
+	return m
 }
 
 // Do runs one command.
@@ -58,7 +65,11 @@ func (m *metered) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Rep
 }
 
 func (m *metered) count(op ledger.Op, r ledger.Reply) {
-	m.commands.WithLabelValues(strings.ToLower(op.String()), outcome(r)).Inc()
+	if o := outcome(r); o != "applied" || !op.Valid() {
+		m.commands.WithLabelValues(strings.ToLower(op.String()), o).Inc()
+		return
+	}
+	m.applied[op].Inc()
 }
 
 // outcome is the label of a reply. The set is closed: ledger's codes and a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,6 +70,7 @@ func (l *benchLoad) config(c *cli, target string) (bench.Config, error) {
 type benchRun struct {
 	Target    string `help:"Target (see: coffer bench list)." default:"node" placeholder:"NAME"`
 	Report    string `help:"Write a report with plots here; it opens offline." placeholder:"FILE.html"`
+	Profile   string `name:"cpu-profile" help:"Write a CPU profile of the run here, for go tool pprof." placeholder:"FILE"`
 	benchLoad `embed:""`
 }
 
@@ -99,9 +101,13 @@ func (b *benchRun) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
+	stop, err := profile(b.Profile)
+	if err != nil {
+		return err
+	}
 	res, err := bench.Run(c.ctx, cfg, deps)
 	c.benchDone()
-	if err != nil {
+	if err := errors.Join(err, stop()); err != nil {
 		return c.benchFailed(err)
 	}
 	if b.Report != "" {
@@ -117,6 +123,24 @@ func (b *benchRun) Run(c *cli) error {
 		c.printf("report: %s\n", b.Report)
 	}
 	return nil
+}
+
+// profile starts a CPU profile, if a file is named, and returns what ends it.
+func profile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("write profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("start profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }
 
 func writeBenchReport(path string, res *bench.Result) (err error) {
