@@ -252,9 +252,7 @@ func (r *runner) noteOne(rec *recorder, s *step, c *ledger.Command, a *Reply, t 
 // what else may be sent again is no fault of the ledger: it is counted and
 // lowers the throughput.
 func (r *runner) surprise(rec *recorder, s *step, c *ledger.Command, a *Reply) {
-	switch a.Code.Info().Class {
-	case ledger.ClassRetry, ledger.ClassUnknown:
-	default:
+	if !a.again() {
 		rec.fault(fmt.Sprintf("%s %s: %v", s.op, c.Key, a.err()))
 	}
 }

@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -220,5 +222,35 @@ func TestRecordersMerge(t *testing.T) {
 	record(one.all, -time.Second)
 	if got := one.all.TotalCount(); got != 1002 {
 		t.Errorf("%d recorded, want 1002", got)
+	}
+}
+
+// A preload sends again what a busy target did not take, and only that, and
+// gives up on a target that stays down.
+func TestPreloadSettles(t *testing.T) {
+	sent := map[string]int{}
+	busy := &fake{do: func(c []ledger.Command) []Reply {
+		out := make([]Reply, len(c))
+		for i := range c {
+			if sent[c[i].Key.Order]++; i%2 == 1 && sent[c[i].Key.Order] < 3 {
+				out[i].Code = []ledger.Code{ledger.Overloaded, ledger.OutcomeUnknown}[i/2%2]
+			}
+		}
+		return out
+	}}
+	command := func(i int) ledger.Command {
+		return ledger.Command{Op: ledger.OpReserve, Key: ledger.OrderKey{Order: string(rune('a' + i))}}
+	}
+	if err := fill(t.Context(), busy, 8, command, func(int, int) {}); err != nil {
+		t.Fatal(err)
+	}
+	// Of [b d f h], sent a second time, d and h come a third time.
+	want := map[string]int{"a": 1, "b": 2, "c": 1, "d": 3, "e": 1, "f": 2, "g": 1, "h": 3}
+	if !maps.Equal(sent, want) {
+		t.Errorf("sent %v, want %v", sent, want)
+	}
+	down := &fake{do: func(c []ledger.Command) []Reply { return failed(len(c), ledger.Unavailable, errors.New("down")) }}
+	if err := fill(t.Context(), down, 1, command, func(int, int) {}); err == nil || !strings.Contains(err.Error(), "down") {
+		t.Errorf("a target that is down: %v", err)
 	}
 }

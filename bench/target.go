@@ -34,6 +34,15 @@ func (r Reply) err() error {
 	return errors.New(string(r.Code))
 }
 
+// again says that the answer asks for the same command again.
+func (r Reply) again() bool {
+	if r.Code == "" {
+		return false
+	}
+	c := r.Code.Info().Class
+	return c == ledger.ClassRetry || c == ledger.ClassUnknown
+}
+
 // Target is what takes the load. All methods are safe for concurrent use.
 type Target interface {
 	// Make makes a budget and funds it.

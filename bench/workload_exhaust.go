@@ -70,7 +70,7 @@ func (e *exhaust) preload(ctx context.Context, t Target, progress func(done, of 
 				rest -= r.Amount
 				cmds = append(cmds, r)
 			}
-			for i, reply := range t.Do(ctx, cmds) {
+			for i, reply := range settle(ctx, t, cmds) {
 				switch reply.Code {
 				case "":
 					spend -= cmds[i].Amount

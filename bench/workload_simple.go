@@ -132,7 +132,7 @@ func fill(ctx context.Context, t Target, n int, command func(i int) ledger.Comma
 			for i := range cmds {
 				cmds[i] = command(at + i)
 			}
-			for i, r := range t.Do(ctx, cmds) {
+			for i, r := range settle(ctx, t, cmds) {
 				if r.Code != "" {
 					return fmt.Errorf("preload %s: %w", cmds[i].Key, r.err())
 				}
@@ -143,4 +143,29 @@ func fill(ctx context.Context, t Target, n int, command func(i int) ledger.Comma
 	err := g.Wait()
 	progress(n, n)
 	return err
+}
+
+// settleTries bounds how often a command of a preload is sent.
+const settleTries = 10
+
+// settle sends commands until each has its answer: what the target could not
+// take, or may have taken without saying so, is sent again.
+func settle(ctx context.Context, t Target, cmds []ledger.Command) []Reply {
+	replies := t.Do(ctx, cmds)
+	for range settleTries - 1 {
+		var open []int
+		var again []ledger.Command
+		for i := range replies {
+			if replies[i].again() {
+				open, again = append(open, i), append(again, cmds[i])
+			}
+		}
+		if len(open) == 0 || ctx.Err() != nil {
+			break
+		}
+		for i, r := range t.Do(ctx, again) {
+			replies[open[i]] = r
+		}
+	}
+	return replies
 }
