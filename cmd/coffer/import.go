@@ -75,6 +75,8 @@ type summary struct {
 	Rejects    []reject         `json:"rejects,omitempty"`
 	Truncated  bool             `json:"rejects_truncated,omitempty"`
 	Seconds    float64          `json:"seconds"`
+	// Error is why the import stopped early.
+	Error map[string]any `json:"error,omitempty"`
 }
 
 // Run imports the file.
@@ -160,7 +162,15 @@ func (m *importCmd) report(c *cli, imp *importer, rejects *rejectLog, cause erro
 		sum.Unsent = sum.Rows - sum.Rejected - imp.taken - sum.Skipped - sum.Unanswered
 	}
 	sum.Rejects, sum.Truncated = rejects.first(), rejects.n > rejectsShown
+	if cause != nil {
+		cause = fmt.Errorf("import stopped early: %w; run the same command again to go on, what was taken is replayed", cause)
+	}
 	if c.JSON {
+		if cause != nil {
+			sum.Error = jsonError(cause)
+			c.notef("coffer: %v\n", cause)
+			cause = errFailed // it is told, in the one document
+		}
 		if err := c.printJSON(sum); err != nil {
 			return err
 		}
@@ -169,7 +179,7 @@ func (m *importCmd) report(c *cli, imp *importer, rejects *rejectLog, cause erro
 	}
 	switch {
 	case cause != nil:
-		return fmt.Errorf("import stopped early: %w; run the same command again to go on, what was taken is replayed", cause)
+		return cause
 	case sum.Rejected > 0 && !m.AllowRejects:
 		return errFailed
 	}

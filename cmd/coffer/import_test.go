@@ -193,7 +193,10 @@ func TestImportInterrupted(t *testing.T) {
 	if first.code != exitFailed {
 		t.Errorf("exit code %d", first.code)
 	}
-	stopped := decode[summary](t, strings.SplitAfter(first.out, "\n")[0]) // the error stands after it
+	stopped := decode[summary](t, first.out) // one document, with the error in it
+	if msg, _ := stopped.Error["message"].(string); !strings.HasPrefix(msg, "import stopped early: rows from line ") {
+		t.Errorf("the summary's error is %v", stopped.Error)
+	}
 	if stopped.Rows != rows || stopped.Unsent == 0 || stopped.Reserved+stopped.Rejected+stopped.Unanswered+stopped.Unsent != rows {
 		t.Errorf("import that stopped early: %+v", stopped)
 	}
