@@ -119,7 +119,7 @@ func TestServeChecksStoreFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve := []string{"serve", "--listen", ln.Addr().String(), "--store"}
-	fails(t, exitFailed, "no FoundationDB engine", append(serve, "fdb:x")...)
+	fails(t, exitFailed, noEngine, append(serve, "fdb:x")...)
 	const words = "is a file; name the directory of a store"
 	fails(t, exitFailed, words, append(serve, file)...)
 	fails(t, exitFailed, words, "audit", "--store", file)

@@ -205,6 +205,15 @@ func (s *Store) clusterStatus(ctx context.Context) []byte {
 	return b
 }
 
+// Version names the client library's release and the cluster's.
+func (s *Store) Version() string {
+	var cl clientStatus
+	if b, err := s.db.GetClientStatus(); err != nil || json.Unmarshal(b, &cl) != nil || len(cl.AvailableClients) == 0 {
+		return "FoundationDB"
+	}
+	return fmt.Sprintf("FoundationDB, client library %s, cluster of release %s", cl.AvailableClients[0].ReleaseVersion, release(cl.ProtocolVersion))
+}
+
 // Stats returns the store's counters. It is cheap enough to be scraped.
 func (s *Store) Stats() Stats {
 	return Stats{
