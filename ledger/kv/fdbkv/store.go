@@ -134,10 +134,11 @@ func (s *Store) ping(ctx context.Context) error {
 	}
 	pctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tx, err := s.Begin(pctx)
-	if err == nil {
-		defer tx.Cancel()
-		_, err = tx.ReadVersion()
+	// The first contact with a cluster ends what waited for it with "the version
+	// of the cluster has changed", which means: ask again.
+	err := s.readVersion(pctx)
+	for again := (*kv.Error)(nil); errors.As(err, &again) && again.Retryable() && pctx.Err() == nil; {
+		err = s.readVersion(pctx)
 	}
 	switch {
 	case err == nil:
@@ -150,6 +151,16 @@ func (s *Store) ping(ctx context.Context) error {
 	dctx, stop := context.WithDeadline(context.WithoutCancel(ctx), end)
 	defer stop()
 	return fmt.Errorf("%w (no read version within %s: %w)", s.diagnose(dctx).explain(), limit.Round(time.Millisecond), err)
+}
+
+func (s *Store) readVersion(ctx context.Context) error {
+	tx, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Cancel()
+	_, err = tx.ReadVersion()
+	return err
 }
 
 // diagnose collects what is known about a cluster that gives no read version.

@@ -1,7 +1,6 @@
 package testengine
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -64,13 +63,4 @@ func OnlyEmbedded(t testing.TB, why string) {
 	if Name() != "embedded" {
 		t.Skipf("only on the embedded engine: %s", why)
 	}
-}
-
-// wipe removes what a test wrote.
-func wipe(s kv.Store, prefix []byte) error {
-	_, err := kv.Transact(context.Background(), s, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
-		tx.ClearRange(kv.PrefixRange(prefix))
-		return nil
-	})
-	return err
 }

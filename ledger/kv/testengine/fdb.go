@@ -16,26 +16,38 @@ import (
 
 const built = true
 
+func connect(t testing.TB) kv.Store {
+	t.Helper()
+	s, err := fdbkv.Open(context.Background(), fdbkv.Options{ClusterFile: Cluster()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func openCluster(t testing.TB) (s kv.Store, prefix []byte) {
 	t.Helper()
-	open := func() kv.Store {
-		s, err := fdbkv.Open(context.Background(), fdbkv.Options{ClusterFile: Cluster()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	s = open()
+	s = connect(t)
 	prefix = fmt.Appendf(nil, "test/%016x", rand.Uint64())
 	t.Cleanup(func() {
 		_ = s.Close()
-		wiper := open() // the test may have closed its own
-		if err := wipe(wiper, prefix); err != nil {
-			t.Errorf("clear the test's prefix: %v", err)
-		}
-		_ = wiper.Close()
+		Wipe(t, prefix)
 	})
 	return s, prefix
+}
+
+// Wipe removes all keys with a prefix from the cluster.
+func Wipe(t testing.TB, prefix []byte) {
+	t.Helper()
+	s := connect(t)
+	defer s.Close() //nolint:errcheck // nothing of it is used any more
+	_, err := kv.Transact(context.Background(), s, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
+		tx.ClearRange(kv.PrefixRange(prefix))
+		return nil
+	})
+	if err != nil {
+		t.Errorf("clear the test's prefix: %v", err)
+	}
 }
 
 // Leaks are the goroutines that outlive every test: the client library's
