@@ -54,6 +54,8 @@ func TestUsage(t *testing.T) {
 		{"demo --orders 200 --callers 0", "--callers is 0 (allowed: 1 to 1024)"},
 		{"audit --store redis:x", `store "redis:x" has an unknown engine "redis" (allowed: embedded:DIR, DIR, fdb:FILE or fdb:FILE?prefix=NAME)`},
 		{"audit --store fdb:x?prefix=", `has the prefix "" (allowed: 1 to 64 of letters`},
+		{"audit --store fdb:x?prefixes=y", `has the option "prefixes" (allowed: prefix, datacenter)`},
+		{"audit --store fdb:x?prefix=y&datacenter=", `has the datacenter "" (allowed: 1 to 64 of letters`},
 		{"store check --timeout 0s", "--timeout is 0s (allowed: more than 0)"},
 		{"store incarnation --set 9999999999", "--set is 9999999999 (allowed: 1 to 4294967296)"},
 		{"dev --temp --store x", "can't be used together"},

@@ -21,13 +21,15 @@ type location struct {
 	kind   string // "embedded" or "fdb"
 	path   string
 	prefix string // empty: the ledger's own default
+	// datacenter this process is in; empty: not told. Clusters only.
+	datacenter string
 }
 
 const storeForms = "embedded:DIR, DIR, fdb:FILE or fdb:FILE?prefix=NAME"
 
-// prefixForm is what a prefix in a store's name may be. Its characters sort
-// above those that end a prefix, so no prefix's keys lie among another's.
-var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
+// nameForm is what a prefix or datacenter may be. Its characters sort above
+// those that end a prefix, so no prefix's keys lie among another's.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
 
 // parseStore reads embedded:DIR, fdb:FILE, or DIR alone for an embedded one.
 func parseStore(s string) (location, error) {
@@ -44,12 +46,37 @@ func parseStore(s string) (location, error) {
 	}
 	l := location{kind: kind, path: path}
 	if kind == "fdb" {
-		l.path, l.prefix, found = strings.Cut(path, "?prefix=")
-		if found && !prefixForm.MatchString(l.prefix) {
-			return location{}, usagef("store %q has the prefix %q (allowed: 1 to 64 of letters, digits, and . _ / -)", s, l.prefix)
-		}
+		return l, l.options(s)
 	}
 	return l, nil
+}
+
+// options takes FILE?prefix=NAME&datacenter=ID apart.
+func (l *location) options(s string) error {
+	path, query, found := strings.Cut(l.path, "?")
+	if !found {
+		return nil
+	}
+	l.path = path
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "prefix":
+			l.prefix = value
+		case "datacenter":
+			l.datacenter = value
+		default:
+			return usagef("store %q has the option %q (allowed: prefix, datacenter)", s, name)
+		}
+		if !nameForm.MatchString(value) {
+			return usagef("store %q has the %s %q (allowed: 1 to 64 of letters, digits, and . _ / -)", s, name, value)
+		}
+	}
+	return nil
+}
+
+func (l location) fdbOptions() fdbkv.Options {
+	return fdbkv.Options{ClusterFile: l.path, Datacenter: l.datacenter}
 }
 
 // ledgerOptions are the options of the ledger at this place.
@@ -66,8 +93,15 @@ func (l location) keyPrefix() []byte {
 
 func (l location) String() string {
 	s := l.kind + ":" + l.path
+	var query []string
 	if l.prefix != "" {
-		s += "?prefix=" + l.prefix
+		query = append(query, "prefix="+l.prefix)
+	}
+	if l.datacenter != "" {
+		query = append(query, "datacenter="+l.datacenter)
+	}
+	if len(query) > 0 {
+		s += "?" + strings.Join(query, "&")
 	}
 	return s
 }
@@ -75,7 +109,7 @@ func (l location) String() string {
 // check says what is wrong with a location that can never be opened.
 func (l location) check(ctx context.Context) error {
 	if l.kind == "fdb" {
-		if err := fdbkv.Check(ctx, fdbkv.Options{ClusterFile: l.path}); err != nil {
+		if err := fdbkv.Check(ctx, l.fdbOptions()); err != nil {
 			return fmt.Errorf("open store fdb:%s: %w", l.path, err)
 		}
 		return nil
@@ -90,7 +124,7 @@ func (l location) check(ctx context.Context) error {
 // unless readOnly.
 func (l location) open(ctx context.Context, readOnly bool) (kv.Store, error) {
 	if l.kind == "fdb" {
-		st, err := fdbkv.Open(ctx, fdbkv.Options{ClusterFile: l.path})
+		st, err := fdbkv.Open(ctx, l.fdbOptions())
 		if err != nil {
 			return nil, fmt.Errorf("open store fdb:%s: %w", l.path, err)
 		}

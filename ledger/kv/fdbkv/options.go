@@ -9,6 +9,10 @@ import (
 type Options struct {
 	// ClusterFile is the path of the cluster file.
 	ClusterFile string
+	// Datacenter is the id of the datacenter this process is in, as the
+	// cluster's processes have it; reads then stay near in a cluster of several
+	// regions. Empty: not told. The first Open of a cluster in a process decides.
+	Datacenter string
 	// Timeout bounds one transaction inside the client library. Default 4 s.
 	Timeout time.Duration
 	// SizeLimit bounds the bytes of one transaction. Default kv.MaxTxBytes.

@@ -89,7 +89,7 @@ func open(opt Options) (*Store, error) {
 	db, ok := opened.dbs[opt.ClusterFile]
 	if !ok {
 		var err error
-		if db, err = connect(opt.ClusterFile); err != nil {
+		if db, err = connect(opt); err != nil {
 			return nil, fmt.Errorf("open cluster file %s: %w", opt.ClusterFile, err)
 		}
 		opened.dbs[opt.ClusterFile] = db
@@ -100,7 +100,7 @@ func open(opt Options) (*Store, error) {
 // connect opens a cluster for the first time in this process. The client
 // library is told to watch the cluster's protocol version, also where it is
 // the only one: a mismatch is then an error, and not silence.
-func connect(file string) (fdb.Database, error) {
+func connect(opt Options) (fdb.Database, error) {
 	if len(opened.dbs) == 0 && !opened.network {
 		n := fdb.Options()
 		if err := errors.Join(n.SetDisableClientBypass(), n.SetFailIncompatibleClient()); err != nil {
@@ -108,12 +108,17 @@ func connect(file string) (fdb.Database, error) {
 		}
 		opened.network = true
 	}
-	db, err := fdb.OpenDatabase(file)
+	db, err := fdb.OpenDatabase(opt.ClusterFile)
 	if err != nil {
 		return db, err
 	}
 	if err := db.Options().SetMaxWatches(maxWatches); err != nil {
 		return db, fmt.Errorf("set watch limit: %w", err)
+	}
+	if opt.Datacenter != "" {
+		if err := db.Options().SetDatacenterId(opt.Datacenter); err != nil {
+			return db, fmt.Errorf("set datacenter id: %w", err)
+		}
 	}
 	return db, nil
 }
