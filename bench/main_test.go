@@ -13,13 +13,14 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
 
 // openMem opens an engine in memory.
 func openMem(context.Context, string) (kv.Store, error) {

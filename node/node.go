@@ -25,8 +25,10 @@ type Deps struct {
 	OpenStore func(context.Context) (kv.Store, error)
 	// StoreKind names the engine: "embedded" or "fdb".
 	StoreKind string
-	Version   string
-	Log       zerolog.Logger
+	// Prefix leads the keys of the ledger; empty for the default.
+	Prefix  []byte
+	Version string
+	Log     zerolog.Logger
 	// OnReady is called once the node serves, with its base URL.
 	OnReady func(url string)
 	// Collector gives the engine's metrics, nil for none.
@@ -109,7 +111,7 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	p := &parts{engine: engine}
 	var err error
-	if p.ledger, err = store.Open(ctx, engine, store.Options{Writer: n.cfg.NodeID}); err != nil {
+	if p.ledger, err = store.Open(ctx, engine, store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix}); err != nil {
 		return nil, err
 	}
 	if p.exec, err = shard.New(n.cfg.Executor, p.ledger); err != nil {

@@ -18,12 +18,13 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/node/scan"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
 
 // patience bounds every wait of the tests.
 const patience = 2 * time.Minute

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
@@ -25,7 +26,7 @@ func TestPowerCutAtAnyPoint(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	acked := map[string]bool{}
 	for cut := range cuts {
-		w := newWorld(t, openMem(t, fs, nil))
+		w := newWorld(t, testengine.Embedded(t, fs, nil), []byte("coffer"))
 		if cut == 0 {
 			w.budget("hot", 4, 1_000_000, nil)
 		}
@@ -67,7 +68,7 @@ func TestPowerCutAtAnyPoint(t *testing.T) {
 			acked[o] = true
 		}
 		mu.Unlock()
-		restarted := newWorld(t, openMem(t, after.CrashClone(vfs.CrashCloneCfg{}), nil))
+		restarted := newWorld(t, testengine.Embedded(t, after.CrashClone(vfs.CrashCloneCfg{}), nil), []byte("coffer"))
 		restarted.checkAcked(must)
 		restarted.audit()
 	}
@@ -96,7 +97,7 @@ func TestLostTryLeavesNoClaim(t *testing.T) {
 		fate = embedded.Fault{}
 		return f
 	}}
-	w := newWorld(t, openMem(t, vfs.NewMem(), faults))
+	w := newWorld(t, testengine.Embedded(t, vfs.NewMem(), faults), []byte("coffer"))
 	once := rpc.NewClient(w.url, rpc.WithMaxAttempts(1))
 	defer once.Close()
 	ctx := context.Background()

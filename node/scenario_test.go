@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (w *world) sameAnswers(outs []*cofferv1.Outcome, errs []error) {
 
 // S1: two commits of one hold at the same moment both moved money.
 func TestTwoCommitsAtOnceMoveMoneyOnce(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 10_000, nil)
 		w.ok(w.client.Reserve(ctx, reserve(b, "o1", 100)))
@@ -68,7 +69,7 @@ func TestTwoCommitsAtOnceMoveMoneyOnce(t *testing.T) {
 // admits spending must count what is held: reserve, commit above the hold,
 // late commit, reclaim and reinstate, all at once for the last money.
 func TestNoPathSpendsHeldMoney(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("tight", 4, 1000, &cofferv1.BudgetPolicy{
 			LateCommit: cofferv1.LateCommit_LATE_COMMIT_RECLAIM, OverCommit: &cofferv1.OverCommit{AmountMinor: 1000},
@@ -118,7 +119,7 @@ func TestNoPathSpendsHeldMoney(t *testing.T) {
 
 // S3: expiry was stored and returned, but nothing ever swept it.
 func TestOverdueReservationsReturnTheirMoney(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		for i := range 10 {
@@ -147,7 +148,7 @@ func lastError[T any](_ T, err error) error { return err }
 // S4: a confirm that came after the sweep was thrown away, yet answered as
 // success. The policy decides, and the answer says which.
 func TestLateCommitIsNeverSilentlyLost(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		reclaim := w.budget("reclaim", 4, 500, &cofferv1.BudgetPolicy{LateCommit: cofferv1.LateCommit_LATE_COMMIT_RECLAIM})
 		reject := w.budget("reject", 4, 500, nil)
@@ -186,7 +187,7 @@ func TestLateCommitIsNeverSilentlyLost(t *testing.T) {
 // S5: the same refund could be sent twice, and two partial refunds together
 // exceeded the payment.
 func TestRefundsNeverExceedThePayment(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		w.ok(w.client.Reserve(ctx, reserve(b, "o1", 100)))
@@ -215,7 +216,7 @@ func TestRefundsNeverExceedThePayment(t *testing.T) {
 
 // S6: two partial commits in parallel read the same remainder.
 func TestPartialCommitsNeverExceedTheHold(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		w.ok(w.client.Reserve(ctx, reserve(b, "o1", 100)))
@@ -234,7 +235,7 @@ func TestPartialCommitsNeverExceedTheHold(t *testing.T) {
 
 // S7: expiry lived in a cache's queue; the cache was lost.
 func TestLostExpiryIndexIsRebuilt(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		for i := range 10 {
@@ -257,7 +258,7 @@ func TestLostExpiryIndexIsRebuilt(t *testing.T) {
 // would.
 func (w *world) dropExpiryIndex() {
 	w.Helper()
-	prefix := append([]byte("coffer/"+w.Name()), "\x02X\x00"...)
+	prefix := append(bytes.Clone(w.prefix), "\x02X\x00"...)
 	_, err := kv.Transact(context.Background(), w.engine, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
 		rows, _, err := tx.Range(kv.PrefixRange(prefix), kv.RangeOptions{}).Wait()
 		if err == nil && len(rows) == 0 {
@@ -273,7 +274,7 @@ func (w *world) dropExpiryIndex() {
 
 // S10: a key reused with another amount got the first answer.
 func TestReusedKeyNamesTheDifferingFields(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		other := w.budget("autumn", 4, 1000, nil)
@@ -300,7 +301,7 @@ func TestReusedKeyNamesTheDifferingFields(t *testing.T) {
 
 // S12: a client library retried with a fresh request id and reserved twice.
 func TestFreshRequestIDReservesOnce(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		ctx := context.Background()
 		b := w.budget("spring", 4, 1000, nil)
 		w.sameAnswers(together(10, func(i int) (*cofferv1.Outcome, error) {
@@ -314,7 +315,7 @@ func TestFreshRequestIDReservesOnce(t *testing.T) {
 
 // S13: a thousand callers with one key at once.
 func TestThousandCallersWithOneKey(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		b := w.budget("hot", 16, 1_000_000, nil)
 		w.sameAnswers(together(1000, func(int) (*cofferv1.Outcome, error) {
 			return w.client.Reserve(context.Background(), reserve(b, "o1", 100))
@@ -332,7 +333,7 @@ func TestThousandCallersWithOneKey(t *testing.T) {
 
 // S14: vouchers of amount 0 and orders with 29 vouchers exist in real data.
 func TestRealVoucherShapes(t *testing.T) {
-	onEngines(t, func(w *world) {
+	onEngine(t, func(w *world) {
 		b := w.budget("vouchers", 4, 1_000_000, nil)
 		var cmds []*cofferv1.Command
 		total := int64(0)

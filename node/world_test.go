@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
-	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/scan"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -22,26 +21,12 @@ import (
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-// engines are what the scenarios run on. A build with the tag fdb adds
-// FoundationDB where a cluster is at hand.
-var engines = map[string]func(*testing.T) kv.Store{
-	"embedded": func(t *testing.T) kv.Store { return openMem(t, vfs.NewMem(), nil) },
-}
-
-func openMem(t *testing.T, fs vfs.FS, faults *embedded.Faults) kv.Store {
-	t.Helper()
-	s, err := embedded.Open(embedded.Options{Dir: "store", FS: fs, Faults: faults, CacheBytes: 8 << 20, MemTableBytes: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // world is a node's parts behind its public API, with a clock of its own and
 // an expiry scanner that runs when the test says.
 type world struct {
 	*testing.T
 	engine kv.Store
+	prefix []byte
 	store  *store.Store
 	exec   *shard.Executor
 	expiry *scan.Expiry
@@ -52,24 +37,21 @@ type world struct {
 	now time.Time
 }
 
-// onEngines runs a scenario on every engine.
-func onEngines(t *testing.T, scenario func(w *world)) {
-	for name, open := range engines {
-		t.Run(name, func(t *testing.T) {
-			engine := open(t)
-			w := newWorld(t, engine)
-			scenario(w)
-			w.audit()
-		})
-	}
+// onEngine runs a scenario on the engine that tests run on.
+func onEngine(t *testing.T, scenario func(w *world)) {
+	t.Run(testengine.Name(), func(t *testing.T) {
+		engine, prefix := testengine.Open(t)
+		w := newWorld(t, engine, prefix)
+		scenario(w)
+		w.audit()
+	})
 }
 
-func newWorld(t *testing.T, engine kv.Store) *world {
+func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 	t.Helper()
-	w := &world{T: t, engine: engine, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	w := &world{T: t, engine: engine, prefix: prefix, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	var err error
-	// A prefix of its own keeps tests apart on a shared cluster.
-	if w.store, err = store.Open(t.Context(), engine, store.Options{Writer: "n1", Now: w.clock, Prefix: []byte("coffer/" + t.Name())}); err != nil {
+	if w.store, err = store.Open(t.Context(), engine, store.Options{Writer: "n1", Now: w.clock, Prefix: prefix}); err != nil {
 		t.Fatal(err)
 	}
 	if w.exec, err = shard.New(shard.DefaultConfig(), w.store); err != nil {

@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
-	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
@@ -82,32 +80,20 @@ func (t *gateTx) Commit(ctx context.Context) (kv.Stamp, error) {
 }
 
 type harness struct {
-	t     *testing.T
-	gate  *gate
-	store *store.Store
+	t      *testing.T
+	gate   *gate
+	prefix []byte
+	store  *store.Store
 	*Executor
 }
 
 const tenant = "acme"
 
-func engine(t *testing.T) kv.Store {
-	t.Helper()
-	s, err := embedded.Open(embedded.Options{Dir: "store", FS: vfs.NewMem(), CacheBytes: 8 << 20, MemTableBytes: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 func open(t *testing.T, cfg Config) *harness {
 	t.Helper()
-	g := newGate(engine(t))
-	st, err := store.Open(t.Context(), g, store.Options{Writer: "n1"})
+	engine, prefix := testengine.Open(t)
+	g := newGate(engine)
+	st, err := store.Open(t.Context(), g, store.Options{Writer: "n1", Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +101,7 @@ func open(t *testing.T, cfg Config) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &harness{t: t, gate: g, store: st, Executor: e}
+	return &harness{t: t, gate: g, prefix: prefix, store: st, Executor: e}
 }
 
 func (h *harness) must(c ledger.Command) ledger.Result {

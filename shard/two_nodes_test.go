@@ -13,7 +13,7 @@ import (
 // commands on one hot bucket: each takes effect once, and no money is lost.
 func TestTwoNodesOnOneBucket(t *testing.T) {
 	a := open(t, DefaultConfig())
-	st, err := store.Open(t.Context(), a.gate, store.Options{Writer: "n2"})
+	st, err := store.Open(t.Context(), a.gate, store.Options{Writer: "n2", Prefix: a.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

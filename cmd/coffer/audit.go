@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
@@ -62,38 +63,43 @@ func (a *auditCmd) audit(c *cli) (*cofferv1.AuditReport, error) {
 	return report, s.explain(err)
 }
 
-// openLedger opens a store that no server has open.
-func (c *cli) openLedger(where string, readOnly bool) (*store.Store, func() error, error) {
-	loc, err := parseStore(where)
+// openLedger opens a ledger that is there, in a store that no server has open
+// where it is an embedded one. The engine is the caller's to close.
+func (c *cli) openLedger(loc location, readOnly bool) (*store.Store, kv.Store, error) {
+	engine, err := loc.open(c.ctx, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !readOnly { // opening makes a store where there is none: look first
-		engine, err := loc.open(c.ctx, true)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := engine.Close(); err != nil {
-			return nil, nil, err
-		}
+	// Opening for writing makes what is missing, so look first.
+	opt := loc.ledgerOptions("cli")
+	opt.ReadOnly = true
+	st, err := store.Open(c.ctx, engine, opt)
+	if err == nil && readOnly {
+		return st, engine, nil
 	}
-	engine, err := loc.open(c.ctx, readOnly)
-	if err != nil {
+	if err = errors.Join(err, engine.Close()); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", loc, err)
+	}
+	if engine, err = loc.open(c.ctx, false); err != nil {
 		return nil, nil, err
 	}
-	st, err := store.Open(c.ctx, engine, store.Options{Writer: "cli", ReadOnly: readOnly})
-	if err != nil {
+	opt.ReadOnly = false
+	if st, err = store.Open(c.ctx, engine, opt); err != nil {
 		return nil, nil, errors.Join(err, engine.Close())
 	}
-	return st, engine.Close, nil
+	return st, engine, nil
 }
 
 func (c *cli) auditStore(where string) (report *cofferv1.AuditReport, err error) {
-	st, done, err := c.openLedger(where, true)
+	loc, err := parseStore(where)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	st, engine, err := c.openLedger(loc, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
 	progress := c.progress()
 	r, err := st.Audit(c.ctx, progress)
 	if err != nil {

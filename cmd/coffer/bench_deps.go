@@ -18,7 +18,7 @@ import (
 // benchDeps are the engines and nodes of a bench. where is embedded, for an
 // engine in a directory of each target's own, or names a cluster.
 func (c *cli) benchDeps(where string) (bench.Deps, error) {
-	at := func(dir string) location { return location{"embedded", dir} }
+	at := func(dir string) location { return location{kind: "embedded", path: dir} }
 	shared := ""
 	if where != "embedded" {
 		loc, err := parseStore(where)
@@ -51,12 +51,12 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 // benchNode runs a node with the defaults on a free loopback port.
 func benchNode(ctx context.Context, loc location, log zerolog.Logger) (url string, stop func() error, err error) {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.kind+":"+loc.path, "bench"
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "bench"
 	cfg.Shutdown.Delay = 0
 	ready := make(chan string, 1)
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
-		StoreKind: loc.kind, Version: buildVersion(), Collector: collectEngine, Log: log,
+		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Collector: collectEngine, Log: log,
 		OnReady: func(url string) { ready <- url },
 	})
 	if err != nil {

@@ -102,7 +102,7 @@ func (d *demoCmd) place() (loc location, remove func(), err error) {
 	if err != nil {
 		return location{}, nil, fmt.Errorf("make temporary store: %w", err)
 	}
-	return location{"embedded", dir}, func() { _ = os.RemoveAll(dir) }, nil
+	return location{kind: "embedded", path: dir}, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // newRun makes the clients. On a store that has other orders the demo is a new
@@ -125,12 +125,12 @@ func (d *demoCmd) newRun(c *cli, url string) *demo {
 // channel is how it ended; a node that ends by itself ends the run.
 func (c *cli) demoNode(ctx context.Context, loc location, end context.CancelCauseFunc) (url string, stopped <-chan error, err error) {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.kind+":"+loc.path, "demo"
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "demo"
 	cfg.Expiry.Interval = 100 * time.Millisecond
 	ready := make(chan string, 1)
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
-		StoreKind: loc.kind, Version: buildVersion(), Collector: collectEngine,
+		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Collector: collectEngine,
 		Log:     zerolog.New(c.stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger(),
 		OnReady: func(url string) { ready <- url },
 	})

@@ -37,7 +37,7 @@ func TestDemoOnStore(t *testing.T) {
 		}
 	}
 	checkAudit(t, must(t, "audit", "--store", dir))
-	fails(t, exitFailed, "no FoundationDB engine", "demo", "--orders", "200", "--store", "fdb:/etc/foundationdb/fdb.cluster")
+	fails(t, exitFailed, noEngine, "demo", "--orders", "200", "--store", "fdb:x")
 }
 
 // A fault that has nothing to do with the expiry does not end the wait for it,

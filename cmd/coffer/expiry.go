@@ -45,11 +45,15 @@ func (e *expiryRebuild) Run(c *cli) error {
 }
 
 func (c *cli) rebuildStore(where string) (scanned, written uint64, err error) {
-	st, done, err := c.openLedger(where, false)
+	loc, err := parseStore(where)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
+	st, engine, err := c.openLedger(loc, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
 	progress := c.progress()
 	err = st.RebuildExpiry(c.ctx, func(s, w uint64) {
 		scanned, written = s, w

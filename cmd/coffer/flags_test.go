@@ -119,10 +119,29 @@ func TestServeChecksStoreFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve := []string{"serve", "--listen", ln.Addr().String(), "--store"}
-	fails(t, exitFailed, "no FoundationDB engine", append(serve, "fdb:x")...)
+	fails(t, exitFailed, noEngine, append(serve, "fdb:x")...)
 	const words = "is a file; name the directory of a store"
 	fails(t, exitFailed, words, append(serve, file)...)
 	fails(t, exitFailed, words, "audit", "--store", file)
 	fails(t, exitFailed, words, "expiry", "rebuild", "--store", file)
 	fails(t, exitFailed, words, "demo", "--store", file)
+}
+
+func TestStoreNames(t *testing.T) {
+	for s, want := range map[string]location{
+		"dir":                              {kind: "embedded", path: "dir"},
+		"embedded:a?prefix=b":              {kind: "embedded", path: "a?prefix=b"},
+		"fdb:/etc/f.cluster":               {kind: "fdb", path: "/etc/f.cluster"},
+		"fdb:f?prefix=stage-2":             {kind: "fdb", path: "f", prefix: "stage-2"},
+		"fdb:f?prefix=stage&datacenter=w1": {kind: "fdb", path: "f", prefix: "stage", datacenter: "w1"},
+		"C:\\data":                         {kind: "embedded", path: "C:\\data"},
+	} {
+		got, err := parseStore(s)
+		if err != nil || got != want {
+			t.Errorf("store %q is %+v, %v; want %+v", s, got, err, want)
+		}
+		if again, err := parseStore(got.String()); err != nil || again != want {
+			t.Errorf("store %q as %q is %+v, %v", s, got, again, err)
+		}
+	}
 }

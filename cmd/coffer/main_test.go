@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
 // childEnv makes this test binary run as coffer itself, so that a test can
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(childEnv)
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, testengine.Leaks()...)
 }
 
 // coffer runs one command line in this process.

@@ -68,6 +68,7 @@ type app struct {
 	Ledger  ledgerCmd   `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd    `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
 	Expiry  expiryCmd   `cmd:"" help:"Repair the expiry index." group:"Proof"`
+	Store   storeCmd    `cmd:"" help:"Check a store, or raise its incarnation after a restore." group:"Proof"`
 	Bench   remoteBench `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
 	Version versionCmd  `cmd:"" help:"Print the version." group:"Server"`
 }

@@ -111,7 +111,7 @@ func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string
 	}
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
-		StoreKind: loc.kind, Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,
+		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,
 	})
 	if err != nil {
 		return usageError{err}
@@ -139,7 +139,8 @@ func newLogger(w io.Writer, cfg node.Log) (zerolog.Logger, error) {
 
 type devCmd struct {
 	Dir    string `help:"Directory of the store (default: ${default})." default:"coffer-dev-data" placeholder:"DIR"`
-	Temp   bool   `help:"Keep the store in a new temporary directory, removed at the end."`
+	Store  string `help:"Where the data is, instead of a directory of dev's own: embedded:DIR, DIR, or fdb:FILE." placeholder:"STORE" xor:"place" empty:"name a store, or leave the flag out to use --dir"`
+	Temp   bool   `xor:"place" help:"Keep the store in a new temporary directory, removed at the end."`
 	Listen string `help:"Loopback address to serve on (default: ${default})." default:"127.0.0.1:7420" placeholder:"HOST:PORT"`
 	Debug  bool   `help:"Log every call."`
 }
@@ -148,7 +149,8 @@ type devCmd struct {
 func (devCmd) Help() string {
 	return `Examples:
   coffer dev
-  coffer dev --temp --listen 127.0.0.1:7500`
+  coffer dev --temp --listen 127.0.0.1:7500
+  coffer dev --store fdb:/etc/foundationdb/fdb.cluster`
 }
 
 // Run serves with settings for trying things out. It is as durable as serve.
@@ -162,6 +164,9 @@ func (d *devCmd) Run(c *cli) (err error) {
 	}
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.Store, cfg.NodeID = d.Listen, "embedded:"+dir, "dev"
+	if d.Store != "" {
+		cfg.Store = d.Store
+	}
 	cfg.Log = node.Log{Level: "info", Format: "console"}
 	cfg.Expiry.Interval = 500 * time.Millisecond
 	cfg.Shutdown.Timeout = 10 * time.Second
@@ -175,19 +180,21 @@ func (d *devCmd) Run(c *cli) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.serve(cfg, log, func(url string) { c.welcome(url, dir) })
+	return c.serve(cfg, log, func(url string) { c.welcome(url, cfg.Store) })
 }
 
 // welcome says what to try.
-func (c *cli) welcome(url, dir string) {
+func (c *cli) welcome(url, place string) {
 	at := ""
 	if url != "http://"+node.DefaultListen {
 		at = " --server " + url
 	}
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
+	if dir, ok := strings.CutPrefix(place, "embedded:"); ok {
+		if abs, err := filepath.Abs(dir); err == nil {
+			place = abs
+		}
 	}
-	c.notef("%s", strings.NewReplacer("$URL", url, "$AT", at, "$DIR", dir).Replace(`
+	c.notef("%s", strings.NewReplacer("$URL", url, "$AT", at, "$DIR", place).Replace(`
 coffer serves on $URL, its store is $DIR (Ctrl-C ends it)
 
 try, in another terminal:

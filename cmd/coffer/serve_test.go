@@ -77,7 +77,7 @@ func TestServeFaults(t *testing.T) {
 	fails(t, exitFailed, locked, "serve", "--listen", "127.0.0.1:0", "--store", dir, "--log-format", "json")
 	fails(t, exitFailed, locked, "audit", "--store", dir)
 	fails(t, exitFailed, locked, "expiry", "rebuild", "--store", dir)
-	fails(t, exitFailed, "no FoundationDB engine", "serve", "--listen", "127.0.0.1:0", "--store", "fdb:/etc/foundationdb/fdb.cluster")
+	fails(t, exitFailed, noEngine, "serve", "--listen", "127.0.0.1:0", "--store", "fdb:x")
 
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "notes.txt"), []byte("mine"), 0o600); err != nil {

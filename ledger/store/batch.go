@@ -25,6 +25,9 @@ type batch struct {
 	order    []*bucketState // touched buckets, in the order they were touched
 	due      []dueGroup
 	cases    []*ledger.Case
+	// incarnation is the store's as this transaction read it: one that was
+	// raised while a node runs counts from the next commit on.
+	incarnation uint64
 	// applying: a decision is half written; a panic now must end the attempt.
 	applying bool
 }
@@ -84,10 +87,11 @@ func (s *Store) newBatch(tx kv.Tx, now time.Time, home *ledger.BucketID) *batch 
 }
 
 // load issues all reads the batch surely needs at once, then waits: the
-// budget, the bucket, and one row a command.
+// incarnation, the budget, the bucket, and one row a command.
 func (b *batch) load(cmds []ledger.Command) error {
 	var budget, bucket kv.Value
 	var bucketKey key
+	incarnation := b.tx.Get(b.s.metaKey(metaIncarnation))
 	if b.home != nil {
 		bucketKey = b.s.bucketKey(*b.home)
 		budget = b.tx.Get(b.s.budgetKey(b.home.Budget))
@@ -119,6 +123,9 @@ func (b *batch) load(cmds []ledger.Command) error {
 		r := &rowState{Reservation: ledger.Reservation{Key: c.Key}, key: b.s.reservationKey(c.Key)}
 		b.rows[c.Key] = r
 		reads = append(reads, pending{row: r, v: b.tx.Get(r.key)})
+	}
+	if err := b.keepIncarnation(incarnation); err != nil {
+		return err
 	}
 	if b.home != nil {
 		if _, err := b.keepBudget(b.home.Budget, budget); err != nil {
@@ -344,7 +351,7 @@ func (b *batch) flush() attempted {
 		partition := partitionOf(st.ID)
 		for _, bl := range st.blocks {
 			b.tx.Set(bl.key, bl.value)
-			k, offset := b.s.outboxKey(partition, user)
+			k, offset := b.s.outboxKey(b.incarnation, partition, user)
 			b.tx.SetStampedKey(k, offset, encodePointer(st.ID, bl.first))
 			user++
 			mark.key, mark.hash = bl.key, bl.hash

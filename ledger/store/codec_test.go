@@ -15,7 +15,7 @@ import (
 )
 
 // bare is a store without an engine: enough for keys and values.
-func bare() *Store { return &Store{opt: Options{Prefix: []byte("coffer")}, incarnation: 1} }
+func bare() *Store { return &Store{opt: Options{Prefix: []byte("coffer")}} }
 
 // Generators of values as the ledger makes them.
 

@@ -12,7 +12,7 @@ func TestCostOfReserves(t *testing.T) {
 	for _, tc := range []struct {
 		n             int
 		reads, writes int64
-	}{{1, 3, 6}, {100, 102, 110}} {
+	}{{1, 4, 6}, {100, 103, 110}} { // incarnation, budget, bucket, and a row each
 		b := newBench(t)
 		b.ok(create("spring", 1, ledger.Policy{}), onBudget(ledger.OpFund, "spring", "f1", 10_000))
 		cmds := make([]ledger.Command, tc.n)

@@ -10,6 +10,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
 // Whatever befalls the first commits, a batch takes effect once, and its
@@ -100,6 +101,7 @@ func TestUnknownOutcomeWithoutEntries(t *testing.T) {
 // A commit that times out may land later. The caller is told that nothing is
 // known, and Resolve settles it either way.
 func TestLateLanding(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it injects faults")
 	for _, landsFirst := range []bool{true, false} {
 		b := newBench(t)
 		b.ok(create("spring", 1, ledger.Policy{}), onBudget(ledger.OpFund, "spring", "f1", 1000))

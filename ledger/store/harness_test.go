@@ -14,13 +14,14 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
 // clockStart is where the injected clock of every test begins.
 var clockStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// bench is a store on the embedded engine in memory, with a clock that only
-// the test moves.
+// bench is a store on the engine that tests run on, with a clock that only the
+// test moves.
 type bench struct {
 	*Store
 	t      testing.TB
@@ -40,14 +41,16 @@ func newBench(t testing.TB) *bench {
 		}
 		return embedded.Fault{}
 	}
-	e, err := embedded.Open(embedded.Options{Dir: "/store", FS: vfs.NewMem(), Faults: b.faults, CacheBytes: 8 << 20, MemTableBytes: 4 << 20})
-	if err != nil {
-		t.Fatal(err)
+	var e kv.Store
+	var prefix []byte
+	if testengine.Name() == "embedded" {
+		e, prefix = testengine.Embedded(t, vfs.NewMem(), b.faults), []byte("coffer")
+	} else {
+		e, prefix = testengine.Open(t)
 	}
-	t.Cleanup(func() { _ = e.Close() })
 	b.engine = &counting{Store: e}
-	b.Store, err = Open(context.Background(), b.engine, Options{Writer: "n1", Now: b.time})
-	if err != nil {
+	var err error
+	if b.Store, err = Open(context.Background(), b.engine, Options{Writer: "n1", Now: b.time, Prefix: prefix}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -61,6 +64,7 @@ func (b *bench) advance(d time.Duration) { b.clock.Add(d.Milliseconds()) }
 
 // nextFates gives the next writing commits these fates, and none afterwards.
 func (b *bench) nextFates(kinds ...embedded.FaultKind) {
+	testengine.OnlyEmbedded(b.t, "it injects faults")
 	var n atomic.Int64
 	f := func() embedded.Fault {
 		if i := n.Add(1) - 1; i < int64(len(kinds)) {

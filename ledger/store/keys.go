@@ -14,7 +14,7 @@ import (
 // FoundationDB tuples (its tuple layer's type codes, so its tools can read
 // them) under the store's prefix:
 //
-//	M, name                                             meta: format, incarnation
+//	M, name                                             meta: format, incarnation, probe
 //	B, tenant, funder, key                              budget
 //	K, tenant, funder, key, bucket                      bucket balances
 //	R, h(order), tenant, order, benefit                 reservation with receipts
@@ -118,8 +118,8 @@ func (s *Store) caseKey(c *ledger.Case) key {
 
 // outboxKey is an outbox pointer's key with room for the stamp, and the
 // stamp's offset. The user version orders the pointers of one transaction.
-func (s *Store) outboxKey(partition uint64, user uint16) (k key, offset int) {
-	k = append(s.key(tableOutbox).uint(s.incarnation).uint(partition), 0x33)
+func (s *Store) outboxKey(incarnation, partition uint64, user uint16) (k key, offset int) {
+	k = append(s.key(tableOutbox).uint(incarnation).uint(partition), 0x33)
 	offset = len(k)
 	k = append(k, make([]byte, 10)...)
 	return binary.BigEndian.AppendUint16(k, user), offset

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -33,10 +32,9 @@ type Options struct {
 // concurrent use, also together with other Stores, in other processes, over
 // the same data: correctness comes from the transactions alone.
 type Store struct {
-	kv          kv.Store
-	opt         Options
-	incarnation uint64
-	retries     atomic.Uint64
+	kv      kv.Store
+	opt     Options
+	retries atomic.Uint64
 	// hook, if not nil, sees each command before it is decided; tests make it
 	// panic.
 	hook func(*ledger.Command)
@@ -46,8 +44,13 @@ type Store struct {
 // one: conflicts with other writers, and what the engine asked to repeat.
 func (s *Store) Retries() uint64 { return s.retries.Load() }
 
-// ErrFormat says that the data was written by another version of the layout.
-var ErrFormat = errors.New("store has another format")
+// Reasons why Open refuses what is under the prefix.
+var (
+	// ErrFormat says that the data was written by another version of the layout.
+	ErrFormat = errors.New("store has another format")
+	// ErrNoLedger says that a read-only Open found no ledger.
+	ErrNoLedger = errors.New("there is no ledger in the store")
+)
 
 // Open prepares the data under the prefix, making an empty ledger where there
 // is none. The kv.Store stays the caller's to close.
@@ -67,41 +70,13 @@ func Open(ctx context.Context, engine kv.Store, opt Options) (*Store, error) {
 	}
 	s := &Store{kv: engine, opt: opt}
 	_, err := kv.Transact(ctx, engine, opt.Tx, func(tx kv.Tx, _ kv.Attempt) error {
-		format, err := s.meta(tx, "format", formatVersion)
-		if err != nil {
-			return err
-		}
-		if format != formatVersion {
-			return fmt.Errorf("%w: it has format %d, this version reads %d; use the version of coffer that wrote it, or a newer one", ErrFormat, format, formatVersion)
-		}
-		s.incarnation, err = s.meta(tx, "incarnation", 1)
+		_, err := s.prepare(tx)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open ledger store: %w", err)
 	}
 	return s, nil
-}
-
-// meta reads a number of the store's own, writing the default where there is
-// none.
-func (s *Store) meta(tx kv.Tx, name string, def uint64) (uint64, error) {
-	k := s.metaKey(name)
-	v, ok, err := tx.Get(k).Wait()
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
-		if s.opt.ReadOnly {
-			return 0, fmt.Errorf("%w: there is no ledger in it", ErrFormat)
-		}
-		tx.Set(k, binary.BigEndian.AppendUint64(nil, def))
-		return def, nil
-	}
-	if len(v) != 8 {
-		return 0, fmt.Errorf("%w: meta row %q has %d bytes", ErrFormat, name, len(v))
-	}
-	return binary.BigEndian.Uint64(v), nil
 }
 
 // now is the clock in whole milliseconds, the ledger's resolution.

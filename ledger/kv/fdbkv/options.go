@@ -9,6 +9,10 @@ import (
 type Options struct {
 	// ClusterFile is the path of the cluster file.
 	ClusterFile string
+	// Datacenter is the id of the datacenter this process is in, as the
+	// cluster's processes have it; reads then stay near in a cluster of several
+	// regions. Empty: not told. The first Open of a cluster in a process decides.
+	Datacenter string
 	// Timeout bounds one transaction inside the client library. Default 4 s.
 	Timeout time.Duration
 	// SizeLimit bounds the bytes of one transaction. Default kv.MaxTxBytes.
@@ -28,6 +32,25 @@ var (
 	ErrClusterFile = errors.New("bad cluster file")
 	// ErrAPIVersion: the client library does not speak API version 730.
 	ErrAPIVersion = errors.New("the FoundationDB client library does not support API version 730; install version 7.3 or later")
-	// ErrUnreachable: no answer from the cluster.
-	ErrUnreachable = errors.New("the FoundationDB cluster does not answer")
+	// ErrProtocol: the cluster runs a version that no client library here
+	// speaks.
+	ErrProtocol = errors.New("the FoundationDB client library and the cluster have different protocol versions")
+	// ErrUnreachable: too few coordinators answer.
+	ErrUnreachable = errors.New("the FoundationDB coordinators do not answer")
+	// ErrUnavailable: the coordinators answer, but the database does not.
+	ErrUnavailable = errors.New("the FoundationDB database is unavailable")
+	// ErrLocked: the database is locked, as it is during a restore.
+	ErrLocked = errors.New("the FoundationDB database is locked")
 )
+
+// Stats are counters of a store since it was opened, and gauges of now.
+type Stats struct {
+	Commits   uint64 // acknowledged, writing
+	Conflicts uint64
+	TooOld    uint64 // transactions that outlived their read version
+	Unknown   uint64 // commits without a certain answer
+	Throttled uint64 // answers that ask to wait
+	// InFlight is how many transactions are open.
+	InFlight int
+	Watches  int
+}

@@ -96,7 +96,9 @@ func (t *tx) readError(op string, err error) error {
 	if t.ctx.Err() != nil {
 		return kv.ContextError(t.ctx, op)
 	}
-	return wrap(op, err)
+	err = wrap(op, err)
+	t.s.count(err, false)
+	return err
 }
 
 func (t *tx) Get(k []byte) kv.Value {
@@ -287,13 +289,17 @@ func (t *tx) Commit(ctx context.Context) (kv.Stamp, error) {
 	stop()
 	if err != nil {
 		if ctx.Err() != nil {
-			return kv.Stamp{}, kv.ContextError(ctx, "commit")
+			err = kv.ContextError(ctx, "commit")
+		} else {
+			err = wrap("commit", err)
 		}
-		return kv.Stamp{}, wrap("commit", err)
+		t.s.count(err, true)
+		return kv.Stamp{}, err
 	}
 	if stamp == nil {
 		return kv.Stamp{}, nil
 	}
+	t.s.commits.Add(1)
 	ten, err := stamp.Get()
 	if err != nil {
 		// The commit is done; only its stamp could not be had.

@@ -13,7 +13,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
-// maxWatches is what one connection may have.
+// maxWatches is what one connection may have, over all its handles.
 const maxWatches = 10_000
 
 // watch is one watch with its poll.

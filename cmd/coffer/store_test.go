@@ -1,0 +1,185 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+)
+
+// checked is what "store check --json" prints.
+type checked struct {
+	Store, Engine, Version, Problem, Error string
+	OK                                     bool
+	Format, Incarnation                    uint64
+	WriteMS                                float64 `json:"write_ms"`
+	ReadMS                                 float64 `json:"read_ms"`
+}
+
+// newLedger makes a store with a little in it.
+func newLedger(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "store")
+	s := serve(t, dir)
+	s.cli(t, "budget", "create", "B", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "B", "--amount", "100.00")
+	s.cli(t, "order", "reserve", "o1", "b", "--budget", "B", "--amount", "1.00")
+	s.end(t)
+	return dir
+}
+
+func TestStoreCheck(t *testing.T) {
+	dir := newLedger(t)
+	contains(t, must(t, "store", "check", "--store", dir), "embedded", "format       1\n", "incarnation  1\n", " ms\n", "\nstore: ok\n")
+	got := decode[checked](t, must(t, "store", "check", "--store", "embedded:"+dir, "--json"))
+	if !got.OK || got.Engine != "embedded" || got.Format != 1 || got.Incarnation != 1 || got.WriteMS <= 0 || got.ReadMS < 0 || got.Problem != "" {
+		t.Errorf("check --json: %+v", got)
+	}
+	checkAudit(t, must(t, "audit", "--store", dir))
+}
+
+// put writes rows into an engine that no ledger has open.
+func put(t *testing.T, dir string, rows map[string]string) {
+	t.Helper()
+	st, err := embedded.Open(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kv.Transact(t.Context(), st, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
+		for k, v := range rows {
+			tx.Set([]byte(k), []byte(v))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each thing that can be wrong with a store is told apart, in words and for
+// programs, and at once.
+func TestStoreCheckExplains(t *testing.T) {
+	for _, tc := range []struct {
+		problem string
+		words   string
+		place   func(t *testing.T) string
+	}{
+		{"NOT_A_STORE", "there is no store to read", func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }},
+		{"NOT_A_STORE", `it holds "letter"`, func(t *testing.T) string {
+			dir := t.TempDir()
+			return dir + with(t, filepath.Join(dir, "letter"), "hello")
+		}},
+		{"OTHER", "is a file; name the directory of a store", func(t *testing.T) string {
+			file := filepath.Join(t.TempDir(), "f")
+			return file + with(t, file, "")
+		}},
+		{"IN_USE", "stop that process, or choose another directory", func(t *testing.T) string {
+			dir := t.TempDir()
+			serve(t, dir)
+			return dir
+		}},
+		{"NO_LEDGER", "there is no ledger in the store", func(t *testing.T) string {
+			dir := t.TempDir()
+			put(t, dir, map[string]string{"other": "data"})
+			return dir
+		}},
+		{"FORMAT", "format 9, this version reads 1", func(t *testing.T) string {
+			dir := t.TempDir()
+			put(t, dir, map[string]string{"coffer\x02M\x00\x02format\x00": "\x00\x00\x00\x00\x00\x00\x00\x09"})
+			return dir
+		}},
+		{"FORMAT", "format 7, this build knows up to 1", func(t *testing.T) string {
+			dir := newLedger(t)
+			return dir + with(t, filepath.Join(dir, "STORE"), "coffer store\nformat 7\n")
+		}},
+		{"DAMAGED", "restore", func(t *testing.T) string {
+			dir := newLedger(t)
+			if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}},
+		{"DAMAGED", "restore", func(t *testing.T) string {
+			dir := newLedger(t)
+			names, err := filepath.Glob(filepath.Join(dir, "data", "MANIFEST-*"))
+			if err != nil || len(names) == 0 {
+				t.Fatalf("no manifest: %v", err)
+			}
+			for _, n := range names {
+				with(t, n, strings.Repeat("scratched", 100))
+			}
+			return dir
+		}},
+	} {
+		t.Run(tc.problem+" "+tc.words, func(t *testing.T) {
+			place := tc.place(t)
+			fails(t, exitFailed, tc.words, "store", "check", "--store", place)
+			code, out, errs := coffer(t, "store", "check", "--store", place, "--json")
+			if got := decode[checked](t, out); code != exitFailed || got.OK || got.Problem != tc.problem || !strings.Contains(got.Error, tc.words) || !strings.Contains(errs, tc.words) {
+				t.Errorf("exit code %d, %+v; want the problem %s and %q\n%s", code, got, tc.problem, tc.words, errs)
+			}
+		})
+	}
+}
+
+// with writes a file and returns nothing to add to a path.
+func with(t *testing.T, file, content string) string {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return ""
+}
+
+// A check never makes a store or a ledger.
+func TestStoreCheckMakesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	for _, args := range [][]string{{"check"}, {"incarnation"}, {"incarnation", "--set", "2"}} {
+		fails(t, exitFailed, "not a store", append(append([]string{"store"}, args...), "--store", dir)...)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is there: %v", err)
+	}
+}
+
+// A step that hangs is left behind, and named.
+func TestStoreCheckNeverHangs(t *testing.T) {
+	stuck, left := make(chan struct{}), make(chan struct{})
+	s := atStore{Store: "embedded:x", Timeout: time.Millisecond}
+	err := s.bounded(&cli{ctx: t.Context()}, func(_ *cli, step func(string)) error {
+		defer close(left)
+		step("wait for a disk")
+		<-stuck
+		return nil
+	})
+	if err == nil || storeProblem(err) != "TIMEOUT" || !strings.Contains(err.Error(), "it hangs at: wait for a disk") {
+		t.Errorf("got %v", err)
+	}
+	close(stuck)
+	<-left
+}
+
+// After a restore the incarnation is raised, offline; nothing else changes.
+func TestStoreIncarnation(t *testing.T) {
+	dir := newLedger(t)
+	at := []string{"store", "incarnation", "--store", dir}
+	contains(t, must(t, at...), "incarnation is 1\n")
+	contains(t, must(t, append(at, "--set", "3")...), "incarnation raised from 1 to 3\n")
+	contains(t, must(t, append(at, "--set", "3")...), "incarnation is 3\n")
+	fails(t, exitFailed, "allowed: more than 3, which the store has", append(at, "--set", "2")...)
+	if got := decode[map[string]any](t, must(t, append(at, "--json")...)); got["incarnation"] != 3.0 || got["was"] != 3.0 {
+		t.Errorf("incarnation --json: %v", got)
+	}
+	s := serve(t, dir)
+	s.cli(t, "order", "reserve", "o2", "b", "--budget", "B", "--amount", "1.00")
+	checkAudit(t, s.cli(t, "audit"))
+	s.end(t)
+	checkAudit(t, must(t, "audit", "--store", dir))
+}
