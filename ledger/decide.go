@@ -173,8 +173,8 @@ func resultOf(c *Command, o Outcome, replayed bool) Result {
 	return Result{Key: c.Key, Attempt: c.Attempt, Budget: o.Bucket.Budget, Outcome: o, Replayed: replayed}
 }
 
-// later is the time a bucket's next block carries: never before its last.
-func later(now, last time.Time) time.Time {
+// Later is the time a bucket's next block carries: never before its last.
+func Later(now, last time.Time) time.Time {
 	if last.After(now) {
 		return last
 	}
@@ -204,7 +204,7 @@ func accept(v *View, c *Command, ch change) Decision {
 	if r != nil {
 		return reject(r)
 	}
-	at := later(v.Now, v.Bucket.Time)
+	at := Later(v.Now, v.Bucket.Time)
 	o := Outcome{
 		State: a.State, Amount: ch.amount, Held: a.Leg.Held, Committed: a.Leg.Committed, Reversed: a.Leg.Reversed,
 		Expires: a.Expires, At: at, Bucket: v.Bucket.ID, Seq: v.Bucket.Seq + 1, Late: ch.late,

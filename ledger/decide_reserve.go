@@ -126,7 +126,7 @@ func record(v *View, c *Command, a *Attempt, r *Rejection) Decision {
 	n.State = StateRejected
 	n.Receipts = append(slices.Clip(n.Receipts), Receipt{
 		Op: OpReserve, Request: c.Canonical(), Rejection: r.Code, Requested: r.Requested, Available: r.Available,
-		Outcome: Outcome{State: StateRejected, At: later(v.Now, v.Bucket.Time), Bucket: v.Bucket.ID},
+		Outcome: Outcome{State: StateRejected, At: Later(v.Now, v.Bucket.Time), Bucket: v.Bucket.ID},
 	})
 	r.Attempt = c.Attempt
 	return Decision{Rejection: r, Attempt: &n}

@@ -263,7 +263,7 @@ func (b *batch) wholeBudget(id ledger.BudgetID, peek bool) ([]*bucketState, erro
 func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	if !st.dirty {
 		st.dirty = true
-		st.Time = laterOf(b.now, st.Time)
+		st.Time = ledger.Later(b.now, st.Time)
 		b.order = append(b.order, st)
 	}
 	st.exists = true
@@ -273,13 +273,6 @@ func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	if len(st.writer.entries) >= maxBlockBytes-2048 {
 		b.seal(st)
 	}
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // seal closes the bucket's block and chains it.
