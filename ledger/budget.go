@@ -97,6 +97,9 @@ type Policy struct {
 	// MaxLifetime bounds expiry minus creation of a reservation, extensions
 	// included.
 	MaxLifetime time.Duration
+	// Overdraft and DebtCap let a wallet's available go below zero, by so
+	// many minor units at most; see credit.go.
+	Overdraft, DebtCap int64
 }
 
 // Epoch is one generation of a budget's routing: from Since on, new
@@ -110,6 +113,7 @@ type Epoch struct {
 // Budget is a budget's definition and state; its money is in its buckets.
 type Budget struct {
 	ID       BudgetID
+	Kind     BudgetKind
 	Currency string
 	State    BudgetState
 	Policy   Policy

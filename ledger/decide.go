@@ -69,13 +69,15 @@ type Decision struct {
 // view. It is a pure function: no clock, no I/O, no randomness.
 func Decide(v *View, c *Command) Decision {
 	switch c.Op {
-	case OpReserve:
+	case OpReserve, OpHold:
 		return reserve(v, c)
+	case OpCharge:
+		return charge(v, c)
 	case OpResolve:
 		return resolve(v, c)
 	case OpRelease:
 		return release(v, c)
-	case OpCommit, OpExtend, OpExpire, OpReclaim, OpReverse, OpReinstate:
+	case OpCommit, OpExtend, OpExpire, OpReclaim, OpReverse, OpReinstate, OpSettle, OpRefund, OpReclaimCharge:
 	default:
 		return reject(invalid("operation", c.Op.String(), "a command on an order", "does not work on an order"))
 	}
@@ -84,8 +86,12 @@ func Decide(v *View, c *Command) Decision {
 		return *done
 	}
 	switch c.Op {
-	case OpCommit:
+	case OpCommit, OpSettle:
 		return commit(v, c, a)
+	case OpRefund:
+		return refund(v, c, a)
+	case OpReclaimCharge:
+		return reclaimCharge(v, c, a)
 	case OpExtend:
 		return extend(v, c, a)
 	case OpExpire:
@@ -200,7 +206,7 @@ func accept(v *View, c *Command, ch change) Decision {
 	if r := room(v.Row, c, &a); r != nil {
 		return reject(r)
 	}
-	after, r := apply(v.Bucket, ch.delta)
+	after, r := apply(v.Bucket, ch.delta, v.Budget.Policy.Floor())
 	if r != nil {
 		return reject(r)
 	}
@@ -226,8 +232,9 @@ func accept(v *View, c *Command, ch change) Decision {
 
 // apply adds a delta to a bucket and refuses sums that break an invariant. The
 // ladders above it make that impossible but for overflow; if they have a hole,
-// the command fails loudly and nothing is written.
-func apply(b *Bucket, d Balances) (Balances, *Rejection) {
+// the command fails loudly and nothing is written. floor is the lowest legal
+// available.
+func apply(b *Bucket, d Balances, floor int64) (Balances, *Rejection) {
 	after, ok := b.Balances.Add(d)
 	if !ok || max(after.Funded, after.Available, after.Reserved, after.Committed, after.Reversed) > MaxSum {
 		return after, &Rejection{
@@ -235,7 +242,7 @@ func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 			Limit: itoa(MaxSum) + " minor units in each sum of a bucket", Message: "makes a sum of bucket " + b.ID.String() + " overflow",
 		}
 	}
-	if err := after.Check(); err != nil {
+	if err := after.Check(floor); err != nil {
 		return after, &Rejection{Code: Corrupt, Message: "bucket " + b.ID.String() + " would break an invariant", Cause: err}
 	}
 	return after, nil
@@ -246,7 +253,7 @@ func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 func room(row *Reservation, c *Command, a *Attempt) *Rejection {
 	limit, rowLimit := MaxReceipts, 2*MaxReceipts
 	switch {
-	case c.Op == OpExtend || (c.Op == OpCommit && c.Partial):
+	case c.Op == OpExtend || ((c.Op == OpCommit || c.Op == OpSettle) && c.Partial):
 		limit, rowLimit = MaxRepeats, 2*MaxReceipts-MaxRepeats
 	case c.Op != OpResolve && (c.Op != OpReverse || a.Leg.Reversed == a.Leg.Committed):
 		limit, rowLimit = 2*MaxReceipts, MaxRowReceipts
@@ -264,7 +271,7 @@ func room(row *Reservation, c *Command, a *Attempt) *Rejection {
 // short decides what happens when the bucket lacks money: ask for a pull from
 // the budget's other buckets if its policy and shape allow one, else refuse.
 func short(v *View, want int64) Decision {
-	missing := want - v.Bucket.Available
+	missing := want - v.spendable()
 	if v.Budget.Policy.Exhaustion == Exact && !v.Pulled {
 		return Decision{Need: NeedPull, Short: missing}
 	}
@@ -272,8 +279,9 @@ func short(v *View, want int64) Decision {
 	if v.Pulled {
 		available = v.TotalAvailable
 	}
+	available += v.Budget.Policy.Overdraft
 	return reject(&Rejection{
-		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(available),
+		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(max(0, available)),
 		Requested: want, Available: available, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
 	})
 }

@@ -95,7 +95,7 @@ func acceptWithSink(v *View, c *Command, ch change, amount int64, move EntryType
 		return d
 	}
 	delta := Balances{Funded: amount, Available: amount}
-	after, r := apply(v.Sink, delta)
+	after, r := apply(v.Sink, delta, 0)
 	if r != nil {
 		return reject(r)
 	}

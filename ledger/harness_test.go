@@ -90,8 +90,8 @@ func (w *world) apply(d *Decision) {
 			w.t.Errorf("%s has number %d after %d and event %d, want %d", en.Type, en.Seq, b.Seq, en.EventSeq, w.row.EventSeq)
 		}
 		after, ok := b.Balances.Add(en.Delta)
-		if !ok || after != en.After || after.Check() != nil {
-			w.t.Errorf("%s leaves %+v after %+v and %+v: %v", en.Type, en.After, b.Balances, en.Delta, after.Check())
+		if !ok || after != en.After || after.Check(w.budget.Policy.Floor()) != nil {
+			w.t.Errorf("%s leaves %+v after %+v and %+v: %v", en.Type, en.After, b.Balances, en.Delta, after.Check(w.budget.Policy.Floor()))
 		}
 		b.Balances, b.Seq = en.After, en.Seq
 		w.entries = append(w.entries, *en)

@@ -74,9 +74,9 @@ func MoveEntries(from, to *Bucket, amount int64, cause string) (out, in Entry, r
 	f, t := from.ID, to.ID
 	out = Entry{Seq: from.Seq + 1, Type: EntryMoveOut, Cause: cause, Peer: &t, Delta: Balances{Funded: -amount, Available: -amount}}
 	in = Entry{Seq: to.Seq + 1, Type: EntryMoveIn, Cause: cause, Peer: &f, Delta: Balances{Funded: amount, Available: amount}}
-	if out.After, r = apply(from, out.Delta); r != nil {
+	if out.After, r = apply(from, out.Delta, 0); r != nil {
 		return
 	}
-	in.After, r = apply(to, in.Delta)
+	in.After, r = apply(to, in.Delta, 0)
 	return
 }

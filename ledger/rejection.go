@@ -36,6 +36,10 @@ const (
 	LateCommitCase         Code = "LATE_COMMIT_CASE"
 	RefundExceedsCommit    Code = "REFUND_EXCEEDS_COMMITTED"
 	RefundNotFound         Code = "REFUND_NOT_FOUND"
+	BudgetKindMismatch     Code = "BUDGET_KIND"
+	JobCharged             Code = "JOB_CHARGED"
+	JobDelivered           Code = "JOB_DELIVERED"
+	DebtCapReached         Code = "DEBT_CAP"
 	NotDue                 Code = "NOT_DUE"
 	OperationLimit         Code = "OPERATION_LIMIT"
 	CutoffInFuture         Code = "CUTOFF_IN_FUTURE"
@@ -99,6 +103,10 @@ var codeTable = []CodeInfo{
 	{LateCommitCase, ClassState, false, "the hold expired; a case was opened, a person decides"},
 	{RefundExceedsCommit, ClassState, false, "refund at most what is committed and not yet refunded"},
 	{RefundNotFound, ClassNotFound, false, "check the refund id"},
+	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
+	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
+	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; give the customer credit with a fund if that is wanted"},
+	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again"},
 	{NotDue, ClassState, false, "wait for the expiry"},
 	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},

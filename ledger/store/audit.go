@@ -67,7 +67,7 @@ const (
 var checkTable = [checkCount]struct{ name, statement string }{
 	checkReadable:       {"rows_readable", "every stored row has a form that this version reads"},
 	checkBelongs:        {"rows_belong", "every bucket, block, reservation, receipt and pointer belongs to a budget and bucket that exist, and every budget has all its buckets"},
-	checkLegal:          {"balances_legal", "available, reserved, committed and reversed are never below zero and reversed never exceeds committed, in every bucket and after every entry"},
+	checkLegal:          {"balances_legal", "available, reserved, committed and reversed are never below zero (available of a wallet: only as far as its policy says) and reversed never exceeds committed, in every bucket and after every entry"},
 	checkAddUp:          {"balances_add_up", "available + reserved + committed - reversed = funded, per bucket, per budget and after every entry"},
 	checkUnique:         {"receipts_unique", "one receipt per operation and id of an attempt, one attempt per number"},
 	checkLimits:         {"reservation_limits", "the commits of a reservation are at most what was reserved plus what over_commit allows, and its refunds at most what was committed"},

@@ -69,7 +69,7 @@ func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *buc
 	case a != nil && a.State.HasLeg():
 		want = a.Leg.Bucket
 		id = want.Budget
-	case c.Op == ledger.OpReserve:
+	case c.Op.Opens():
 		id = c.Budget
 	default:
 		return nil, nil, nil
@@ -185,7 +185,7 @@ func (b *batch) write(c *ledger.Command, row *rowState, bucket, sink *bucketStat
 		} else {
 			row.Attempts = append(row.Attempts, *d.Attempt)
 		}
-		if d.Entry != nil && d.Attempt.State == ledger.StateReserved && (c.Op == ledger.OpReserve || c.Op == ledger.OpExtend) {
+		if d.Entry != nil && d.Attempt.State == ledger.StateReserved && (c.Op.Opens() || c.Op == ledger.OpExtend) {
 			b.addDue(d.Attempt, c.Key, d.Entry.Seq)
 		}
 	}
