@@ -44,14 +44,21 @@ var canonicalFields = map[Op][]string{
 type addedField struct{ name, def string }
 
 var canonicalAdded = map[Op][]addedField{
-	OpCreate: {{"kind", "PROMOTION"}, {"policy.overdraft_minor", "0"}, {"policy.debt_cap_minor", "0"}},
+	OpReserve: {{"quote.id", ""}, {"quote.rounding", ""}, {"quote.funders", ""}, {"quote.lines", ""}},
+	OpReverse: {{"lines", ""}},
+	OpCreate:  {{"kind", "PROMOTION"}, {"policy.overdraft_minor", "0"}, {"policy.debt_cap_minor", "0"}},
 }
 
 // added are the values of the appended fields, nil when all are at their
 // defaults.
 func (c *Command) added() []string {
 	var values []string
-	if c.Op == OpCreate {
+	switch c.Op {
+	case OpReserve:
+		values = c.Quote.canonical()
+	case OpReverse:
+		values = []string{canonicalLines(c.Lines)}
+	case OpCreate:
 		values = []string{c.Kind.String(), itoa(c.Policy.Overdraft), itoa(c.Policy.DebtCap)}
 	}
 	for i, f := range canonicalAdded[c.Op] {

@@ -98,6 +98,10 @@ type Command struct {
 	TTL time.Duration
 	// Partial keeps the rest of a Commit or Settle reserved.
 	Partial bool
+	// Quote is what Reserve's benefit was priced with; nil for none.
+	Quote *Quote
+	// Lines make Reverse refund units of the quote's lines; Amount is 0 then.
+	Lines []RefundLine
 	// Target is the kind of command whose outcome Resolve settles.
 	Target Op
 	// Kind, Buckets and Policy define the budget of Create.

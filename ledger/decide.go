@@ -25,6 +25,10 @@ type View struct {
 	// Sink is the bucket that takes (or gave) the money of a reversal into a
 	// closed budget; set after a decision asked for it.
 	Sink *Bucket
+	// Allocation is that of the attempt, and Split that of the refund to
+	// reinstate; set after a decision asked for them.
+	Allocation *Allocation
+	Split      *Split
 }
 
 // Need says what a decision must see before it can be made.
@@ -39,6 +43,9 @@ const (
 	// NeedSink: the money of a reversal goes to another bucket, or Short of it
 	// has to come back from there.
 	NeedSink
+	// NeedAllocation: the attempt has a quote, and a refund of it needs the
+	// allocation.
+	NeedAllocation
 )
 
 // Decision is what a command does, as values to be written.
@@ -63,6 +70,10 @@ type Decision struct {
 	SinkEntry *Entry
 	// Case is to be stored with the row.
 	Case *Case
+	// Allocation replaces that of the attempt, Split is stored with the
+	// refund.
+	Allocation *Allocation
+	Split      *Split
 }
 
 // Decide says what a normalized, valid command on an order does in the given

@@ -23,10 +23,14 @@ func reserve(v *View, c *Command) Decision {
 	if c.Op == OpHold {
 		entry = EntryHold
 	}
-	return accept(v, c, change{
+	d := accept(v, c, change{
 		attempt: n, entry: entry, amount: c.Amount,
 		delta: Balances{Available: -c.Amount, Reserved: c.Amount},
 	})
+	if d.Rejection == nil && c.Quote != nil {
+		d.Allocation = allocate(c.Quote, c.Amount)
+	}
+	return d
 }
 
 // opening is the ladder of every command that begins an attempt. It returns

@@ -36,6 +36,8 @@ const (
 	LateCommitCase         Code = "LATE_COMMIT_CASE"
 	RefundExceedsCommit    Code = "REFUND_EXCEEDS_COMMITTED"
 	RefundNotFound         Code = "REFUND_NOT_FOUND"
+	QuoteMissing           Code = "QUOTE_MISSING"
+	QuoteLineNotFound      Code = "QUOTE_LINE_NOT_FOUND"
 	BudgetKindMismatch     Code = "BUDGET_KIND"
 	JobCharged             Code = "JOB_CHARGED"
 	JobDelivered           Code = "JOB_DELIVERED"
@@ -103,6 +105,8 @@ var codeTable = []CodeInfo{
 	{LateCommitCase, ClassState, false, "the hold expired; a case was opened, a person decides"},
 	{RefundExceedsCommit, ClassState, false, "refund at most what is committed and not yet refunded"},
 	{RefundNotFound, ClassNotFound, false, "check the refund id"},
+	{QuoteMissing, ClassState, false, "refund by amount: the benefit was reserved without a quote"},
+	{QuoteLineNotFound, ClassNotFound, false, "check the line id; order explain lists the quote's lines"},
 	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
 	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
 	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; give the customer credit with a fund if that is wanted"},

@@ -77,7 +77,7 @@ func (c *Command) validateOrder() *Rejection {
 			return invalid("amount_minor", "0", "1 to 9223372036854775807 minor units", "must be positive for a partial commit")
 		}
 	case OpReverse:
-		return checkAmount("amount_minor", c.Amount)
+		return c.validateReverse()
 	case OpResolve:
 		return c.validateResolve()
 	}
@@ -94,6 +94,11 @@ func (c *Command) validateOpening() *Rejection {
 	}
 	if c.Op == OpCharge {
 		return c.withoutID(c.Op)
+	}
+	if c.Op == OpReserve && c.Quote != nil {
+		if r := c.Quote.validate(c.Amount); r != nil {
+			return r
+		}
 	}
 	return checkTTL(c.TTL)
 }

@@ -160,7 +160,7 @@ func (t *trace) move(a *ledger.Attempt, rc *ledger.Receipt) (kind ledger.EntryTy
 	case ledger.EntryReclaim:
 		why = t.reclaim(a, rc)
 	case ledger.EntryReverse:
-		if (t.state != ledger.StateCommitted && t.state != ledger.StatePartlyReversed) || amount <= 0 || amount > t.committed-t.reversed {
+		if (t.state != ledger.StateCommitted && t.state != ledger.StatePartlyReversed) || amount < 0 || (amount == 0 && !rc.ByLines()) || amount > t.committed-t.reversed {
 			why = fmt.Sprintf("refunds %d of %d from %s", amount, t.committed-t.reversed, t.state)
 		}
 		t.refund(amount)

@@ -25,6 +25,9 @@ func (a *audit) readReservations(ctx context.Context) error {
 			if err := a.seeReservation(ctx, res); err != nil {
 				return err
 			}
+			if err := a.seeAllocations(ctx, res); err != nil {
+				return err
+			}
 		}
 		a.progress("reservations", n)
 		return a.holdsPage(ctx, rows)

@@ -22,7 +22,8 @@ type batch struct {
 	buckets  map[ledger.BucketID]*bucketState
 	rows     map[ledger.OrderKey]*rowState
 	receipts map[string]*receiptState
-	order    []*bucketState // touched buckets, in the order they were touched
+	allocs   map[allocKey]*allocState // nil: none was needed
+	order    []*bucketState           // touched buckets, in the order they were touched
 	due      []dueGroup
 	cases    []*ledger.Case
 	// applying: a decision is half written; a panic now must end the attempt.
@@ -324,6 +325,7 @@ func (b *batch) flush() attempted {
 	for _, c := range b.cases {
 		b.tx.Set(b.s.caseKey(c), encodeCase(c))
 	}
+	b.flushAllocations()
 	for _, g := range b.due {
 		b.tx.Set(b.s.expiryKey(g.due, g.bucket, g.seq, 0), encodeExpiry(g.items))
 	}

@@ -24,11 +24,13 @@ func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
 		v.Bucket = &bucket.Bucket
 	}
 	var sink *bucketState
-	for range 3 { // a pull and a sink at most, then a decision
+	for range 4 { // an allocation, a pull and a sink at most, then a decision
 		d := ledger.Decide(&v, c)
 		switch d.Need {
 		case ledger.NeedPull:
 			err = b.pull(bucket, d.Short, &v)
+		case ledger.NeedAllocation:
+			err = b.allocate(c, &v)
 		case ledger.NeedSink:
 			sink, err = b.sink(&v, &d)
 			if sink != nil {
@@ -192,6 +194,7 @@ func (b *batch) write(c *ledger.Command, row *rowState, bucket, sink *bucketStat
 	if d.Case != nil {
 		b.cases = append(b.cases, d.Case)
 	}
+	b.keepAllocation(c, d)
 	if d.Rejection != nil {
 		out.Err = d.Rejection
 		return

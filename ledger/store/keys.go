@@ -24,6 +24,7 @@ import (
 //	I, tenant, idempotency key                          receipt of a budget command
 //	S, partition                                        signal
 //	C, tenant, opened, order, benefit, attempt          case
+//	A, h(order), tenant, order, benefit, attempt, refund  who paid and got back what, per line and funder
 const (
 	tableMeta        = "M"
 	tableBudget      = "B"
@@ -35,6 +36,7 @@ const (
 	tableReceipt     = "I"
 	tableSignal      = "S"
 	tableCase        = "C"
+	tableAllocation  = "A"
 )
 
 // Layout constants. They are part of the stored format.
@@ -158,6 +160,26 @@ func partitionOf(b ledger.BucketID) uint64 { return bucketHash(b) >> 32 % Partit
 
 func bucketHash(b ledger.BucketID) uint64 {
 	return ledger.Hash64(0, b.Budget.Tenant, b.Budget.Funder, b.Budget.Key, string([]byte{byte(b.Index >> 8), byte(b.Index)}))
+}
+
+// Allocations: of one benefit of an order, of one attempt (an empty refund id)
+// and of one of its refunds.
+
+func (s *Store) allocationsKey(k ledger.OrderKey) key {
+	return s.key(tableAllocation).uint(uint64(byte(ledger.Hash64(0, k.Tenant, k.Order)))).str(k.Tenant).str(k.Order).str(k.Benefit)
+}
+
+func (s *Store) allocationKey(k ledger.OrderKey, attempt uint32, refund string) key {
+	return s.allocationsKey(k).uint(uint64(attempt)).str(refund)
+}
+
+// allocationOf takes an allocation's key apart.
+func (s *Store) allocationOf(b []byte) (k ledger.OrderKey, attempt uint32, refund string, err error) {
+	r := s.read(b, tableAllocation)
+	r.uint() // h(order)
+	k = ledger.OrderKey{Tenant: r.str(), Order: r.str(), Benefit: r.str()}
+	attempt, refund = uint32(r.uint()), r.str()
+	return k, attempt, refund, r.end()
 }
 
 // keyReader takes a key apart again.
