@@ -27,6 +27,14 @@ func JobKey(tenant, job string) OrderKey {
 // IsJob reports whether the key names a job.
 func (k OrderKey) IsJob() bool { return k.Benefit == JobBenefit }
 
+// field names the request's field that has the order.
+func (k OrderKey) field() string {
+	if k.IsJob() {
+		return "job_id"
+	}
+	return "order_id"
+}
+
 // Debt is how far below zero the cost of delivered work may take available:
 // the debt cap, or the overdraft where that is larger.
 func (p *Policy) Debt() int64 { return max(p.Overdraft, p.DebtCap) }

@@ -125,10 +125,14 @@ func existing(v *View, c *Command) (*Attempt, *Decision) {
 		return nil, &d
 	}
 	if a == nil || a.State == StateNone || a.State == StateVoid {
-		d := reject(&Rejection{
-			Code: ReservationNotFound, Field: "order_id", Value: clip(v.Row.Key.Order),
+		r := &Rejection{
+			Code: ReservationNotFound, Field: v.Row.Key.field(), Value: clip(v.Row.Key.Order),
 			Message: fmt.Sprintf("has no reservation of benefit %s, attempt %d", clip(v.Row.Key.Benefit), c.Attempt),
-		})
+		}
+		if v.Row.Key.IsJob() {
+			r.Message = fmt.Sprintf("has no charge and no hold in attempt %d", c.Attempt)
+		}
+		d := reject(r)
 		return nil, &d
 	}
 	if r := checkBudgetHint(c, a); r != nil {

@@ -26,15 +26,11 @@ func charge(v *View, c *Command) Decision {
 // refund and its reclaim are the only ways back and forth, so that the net of
 // the job is its cost or nothing.
 func onceCharged(row *Reservation, c *Command) *Rejection {
+	if a := row.Attempt(c.Attempt); a != nil && a.State != StateNone {
+		return illegal(c, a, "none").Rejection
+	}
 	for i := range row.Attempts {
-		a := &row.Attempts[i]
-		if a.Number == c.Attempt {
-			if a.State != StateNone {
-				return illegal(c, a, "none").Rejection
-			}
-			continue
-		}
-		if a.State.spent() {
+		if a := &row.Attempts[i]; a.State.spent() {
 			return &Rejection{
 				Code: JobCharged, State: a.State.String(), Attempt: a.Number,
 				Message: fmt.Sprintf("attempt %d is %s, and a job is charged once", a.Number, a.State),

@@ -22,6 +22,9 @@ type world struct {
 	// entries are all entries made, in order.
 	entries []Entry
 	cases   []Case
+	// alloc and splits are those of the last attempt.
+	alloc  *Allocation
+	splits map[string]*Split
 }
 
 func newWorld(t testing.TB) *world {
@@ -57,6 +60,10 @@ func (w *world) do(c Command) Decision {
 	}
 	v := &View{Now: w.now, Budget: &w.budget, Bucket: &w.bucket, Row: &w.row}
 	d := Decide(v, &c)
+	if d.Need == NeedAllocation {
+		v.Allocation, v.Split = w.alloc, w.splits[c.ID]
+		d = Decide(v, &c)
+	}
 	if d.Need == NeedPull {
 		take := min(d.Short, w.whole)
 		if take == d.Short {
@@ -102,6 +109,15 @@ func (w *world) apply(d *Decision) {
 		} else {
 			w.row.Attempts = append(w.row.Attempts, *d.Attempt)
 		}
+	}
+	if d.Allocation != nil {
+		w.alloc = d.Allocation
+	}
+	if d.Split != nil {
+		if w.splits == nil {
+			w.splits = map[string]*Split{}
+		}
+		w.splits[d.Entry.Cause] = d.Split
 	}
 	if d.Case != nil {
 		w.cases = append(w.cases, *d.Case)

@@ -93,7 +93,7 @@ var codeTable = []CodeInfo{
 	{BudgetClosedCode, ClassState, true, "use another budget"},
 	{BudgetIllegalState, ClassState, false, "see the budget's current state"},
 	{InsufficientBudget, ClassExhausted, true, "go on without the benefit, or fund the budget and send the next attempt"},
-	{ReservationNotFound, ClassNotFound, false, "reserve first, or check order, benefit, attempt and tenant"},
+	{ReservationNotFound, ClassNotFound, false, "reserve (or charge) first, or check order, benefit, attempt and tenant"},
 	{IdempotencyConflict, ClassConflict, false, "a command with this key was sent before with other values; use a new key or send the same values"},
 	{IllegalState, ClassState, false, "see the reservation's current state"},
 	{CancelledBeforeReserve, ClassState, false, "the order was cancelled before its reserve arrived; send the next attempt if it is alive again"},

@@ -29,7 +29,11 @@ func (c *Command) Validate() *Rejection {
 		return invalid("attempt", fmt.Sprint(c.Attempt), fmt.Sprintf("1 to %d", MaxAttempts), "is out of range")
 	}
 	if !c.Budget.IsZero() || c.Op.Opens() {
-		if r := c.Budget.check("budget"); r != nil {
+		field := "budget"
+		if c.Key.IsJob() {
+			field = "wallet"
+		}
+		if r := c.Budget.check(field); r != nil {
 			return r
 		}
 	}

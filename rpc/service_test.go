@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestCommandsKeepEveryField(t *testing.T) {
 		{Op: ledger.OpClose, Budget: budget, ID: "k"},
 	}
 	for i, got := range w.exec.commands() {
-		if got != want[i] {
+		if !reflect.DeepEqual(got, want[i]) {
 			t.Errorf("command %d is\n%+v, want\n%+v", i, got, want[i])
 		}
 	}
