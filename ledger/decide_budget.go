@@ -168,7 +168,7 @@ func defund(v *BudgetView, c *Command) BudgetDecision {
 			Requested: c.Amount, Available: total, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
 		}}
 	}
-	return move(v, c, EntryDefund, planTake(have, c.Amount), -1)
+	return move(v, c, EntryDefund, Apportion(c.Amount, have), -1)
 }
 
 // move writes one entry for each bucket with a share.

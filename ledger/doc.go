@@ -69,4 +69,11 @@
 //   - A reversal into a closed budget writes REVERSE in the reservation's
 //     bucket with the funds leaving it, and MOVE_IN in the sink: one entry in
 //     each bucket it touches.
+//   - A benefit may be reserved with the quote it was priced with. What each
+//     order line and funder paid is divided once, when it is reserved, and only
+//     scaled where another amount is committed; each refund records what it took
+//     from which of them. Nothing is ever computed from rules of a later day.
+//     Commit does not look at it, so that orders pay for it only when refunded.
+//   - Amounts are divided by one function, Apportion, over what is left to
+//     give: so nothing is given twice and the last refund takes the exact tail.
 package ledger

@@ -17,12 +17,12 @@ func genHave(t *rapid.T) (have []int64, total int64) {
 	return have, total
 }
 
-func TestPlanTake(t *testing.T) {
+func TestDefundTakesInProportion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, total := genHave(t)
 		amount := rapid.Int64Range(0, total).Draw(t, "amount")
 		sum := int64(0)
-		for i, v := range planTake(have, amount) {
+		for i, v := range Apportion(amount, have) {
 			if v < 0 || v > have[i] {
 				t.Fatalf("takes %d of %d", v, have[i])
 			}

@@ -240,7 +240,9 @@ func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
 	b.Created = d.time()
 	b.Definition = d.raw()
 	if form == budgetWithKind {
-		b.Kind = ledger.BudgetKind(d.max(uint64(ledger.KindWallet)))
+		if b.Kind = ledger.BudgetKind(d.max(uint64(ledger.KindWallet))); b.Kind == ledger.KindPromotion {
+			d.fail(errValue) // it keeps the first form
+		}
 		p.Overdraft, p.DebtCap = d.i(), d.i()
 	}
 	return b, d.end()

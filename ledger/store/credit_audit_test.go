@@ -266,3 +266,13 @@ func TestLargestQuote(t *testing.T) {
 	}
 	b.audit()
 }
+
+func FuzzDecodeAllocation(f *testing.F) {
+	fuzz(f, seeds(f, tableAllocation), decodeAllocation, encodeAllocation)
+}
+
+func FuzzDecodeSplit(f *testing.F) {
+	a := &ledger.Allocation{Lines: make([]ledger.LineAllocation, 3)}
+	a.Quote.Funders = make([]ledger.Funder, 2)
+	fuzz(f, seeds(f, tableAllocation), func(v []byte) (*ledger.Split, error) { return decodeSplit(v, a) }, encodeSplit)
+}
