@@ -55,18 +55,18 @@ func Apportion(total int64, weights []int64) []int64 {
 }
 
 // round is a·n/d in whole units, for 0 ≤ n ≤ d and d > 0.
-func (m Rounding) round(a, n, d int64) int64 {
+func (r Rounding) round(a, n, d int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(n))
-	q, r := bits.Div64(hi, lo, uint64(d)) // hi < d, for n ≤ d and a < 2⁶³
+	q, rest := bits.Div64(hi, lo, uint64(d)) // hi < d, for n ≤ d and a < 2⁶³
 	up := false
-	switch m {
+	switch r {
 	case RoundUp:
-		up = r > 0
+		up = rest > 0
 	case RoundDown:
 	case RoundHalfEven:
-		up = r > uint64(d)-r || (r == uint64(d)-r && q%2 == 1)
+		up = rest > uint64(d)-rest || (rest == uint64(d)-rest && q%2 == 1)
 	default:
-		up = r >= uint64(d)-r
+		up = rest >= uint64(d)-rest
 	}
 	if up {
 		q++

@@ -46,9 +46,12 @@ func TestJobCommandsKeepEveryField(t *testing.T) {
 		},
 		"execute": func(ctx context.Context, c *Client) error {
 			res, err := c.Execute(ctx, []*cofferv1.Command{
-				{Command: &cofferv1.Command_Charge{Charge: charge}}, {Command: &cofferv1.Command_Refund{Refund: refund}},
-				{Command: &cofferv1.Command_ReclaimCharge{ReclaimCharge: reclaim}}, {Command: &cofferv1.Command_Hold{Hold: hold}},
-				{Command: &cofferv1.Command_Settle{Settle: settle}}, {Command: &cofferv1.Command_ReleaseHold{ReleaseHold: release}},
+				{Command: &cofferv1.Command_Charge{Charge: charge}},
+				{Command: &cofferv1.Command_Refund{Refund: refund}},
+				{Command: &cofferv1.Command_ReclaimCharge{ReclaimCharge: reclaim}},
+				{Command: &cofferv1.Command_Hold{Hold: hold}},
+				{Command: &cofferv1.Command_Settle{Settle: settle}},
+				{Command: &cofferv1.Command_ReleaseHold{ReleaseHold: release}},
 			})
 			for _, r := range res {
 				if r.GetOutcome() == nil {

@@ -131,7 +131,8 @@ func TestLostAnswersOfCredits(t *testing.T) {
 		"refund of a line": {[]ledger.Command{quoted(reserve("spring", "o", 700)), on(ledger.OpCommit, "o", "", 0)}, byLine("o", "r1", "A", 2), ledger.Balances{Funded: 1000, Available: 567, Committed: 700, Reversed: 267}},
 		"reinstatement": {
 			[]ledger.Command{quoted(reserve("spring", "o", 700)), on(ledger.OpCommit, "o", "", 0), byLine("o", "r1", "A", 2)},
-			on(ledger.OpReinstate, "o", "r1", 0), ledger.Balances{Funded: 1000, Available: 300, Committed: 700},
+			on(ledger.OpReinstate, "o", "r1", 0),
+			ledger.Balances{Funded: 1000, Available: 300, Committed: 700},
 		},
 	} {
 		for _, landsFirst := range []bool{true, false} {
