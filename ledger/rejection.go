@@ -109,7 +109,7 @@ var codeTable = []CodeInfo{
 	{QuoteLineNotFound, ClassNotFound, false, "check the line id; order explain lists the quote's lines"},
 	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
 	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
-	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; give the customer credit with a fund if that is wanted"},
+	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; grant the customer credits if it is to cost nothing"},
 	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again"},
 	{NotDue, ClassState, false, "wait for the expiry"},
 	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},

@@ -128,7 +128,7 @@ func TestRefundByLine(t *testing.T) {
 	contains(t, s.cli(t, "order", "reverse", "o", "b", "--refund", "r1", "--line", "A", "--quantity", "2"), "6.67")
 	contains(t, s.cli(t, "order", "reverse", "o", "b", "--refund", "r2", "--line", "A", "--line", "B"), "5.83", "REVERSED")
 	contains(t, s.cli(t, "order", "reinstate", "o", "b", "--refund", "r1"), "PARTLY_REVERSED")
-	contains(t, s.cli(t, "order", "explain", "o"), "quote q-7 of b, attempt 1", "line A ×2 6.67 BRL (brand 4.00, shop 2.67)", "brand", "60")
+	contains(t, s.cli(t, "order", "explain", "o"), "quote q-7 of b, attempt 1", "line A ×2 6.67 BRL (brand 4.00, shop 2.67)", "undone: 6.67 BRL taken from available again; 5.83 BRL of 12.50 BRL refunded; line A ×2 6.67 BRL", "brand", "60")
 	fails(t, exitFailed, "REFUND_EXCEEDS_COMMITTED: lines[0].quantity 3", "order", "reverse", "o", "b", "--refund", "r3", "--line", "A", "--quantity", "3", "--server", s.url)
 	fails(t, exitFailed, "QUOTE_LINE_NOT_FOUND", "order", "reverse", "o", "b", "--refund", "r3", "--line", "Z", "--server", s.url)
 	fails(t, exitUsage, "--line and an amount", "order", "reverse", "o", "b", "--refund", "r3", "--line", "A", "--amount", "1", "--server", s.url)

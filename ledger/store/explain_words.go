@@ -85,7 +85,7 @@ func linesInWords(a *ledger.Attempt, v *AllocationView, ev *TimelineEvent) strin
 	switch ev.Op {
 	case ledger.OpReserve:
 		return quoteInWords(v)
-	case ledger.OpReverse:
+	case ledger.OpReverse, ledger.OpReinstate:
 		for i := range v.Refunds {
 			if r := &v.Refunds[i]; r.ID == ev.id {
 				return splitInWords(a, v, &r.Split)
