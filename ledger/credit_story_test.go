@@ -162,6 +162,12 @@ func TestOverdraftAndDebt(t *testing.T) {
 	if r.Requested != 25 || r.Available != 10 || r.Limit != "10" {
 		t.Errorf("the refusal is %+v", r)
 	}
+	if len(w.cases) != 1 || w.cases[0].Amount != 25 || w.cases[0].Key != w.row.Key {
+		t.Errorf("cases: %+v", w.cases)
+	}
+	if w.refused(DebtCapReached, Command{Op: OpReclaimCharge}); len(w.cases) != 1 {
+		t.Errorf("the same refusal opens another case: %+v", w.cases)
+	}
 	w.bucket.Funded, w.bucket.Available = w.bucket.Funded+15, w.bucket.Available+15
 	w.ok(Command{Op: OpReclaimCharge})
 	if w.bucket.Available != -12 || w.bucket.Check(-12) != nil || w.bucket.Check(-11) == nil {

@@ -84,8 +84,8 @@ func reclaimCharge(v *View, c *Command, a *Attempt) Decision {
 		return reject(holdsMoney(h))
 	}
 	amount := a.Leg.Reversed
-	if r := debt(v, amount); r != nil {
-		return reject(r)
+	if d := debt(v, a, amount); d != nil {
+		return *d
 	}
 	n := *a
 	n.Leg.Reversed = 0
@@ -110,15 +110,24 @@ func note(v *View, c *Command, a *Attempt) Decision {
 	return Decision{Result: resultOf(c, o, false), Attempt: &n}
 }
 
-// debt refuses to take more for delivered work than the wallet may owe.
-func debt(v *View, amount int64) *Rejection {
+// debt refuses to take more for delivered work than the wallet may owe. The
+// first refusal opens a case, so that a person sees work that is not paid; the
+// same command goes through once the wallet was funded.
+func debt(v *View, a *Attempt, amount int64) *Decision {
 	left := v.Bucket.Available + v.Budget.Policy.Debt()
 	if amount <= left {
 		return nil
 	}
-	return &Rejection{
+	d := reject(&Rejection{
 		Code: DebtCapReached, Field: "amount_minor", Value: itoa(amount), Limit: itoa(max(0, left)),
-		Requested: amount, Available: left,
+		State: a.State.String(), Attempt: a.Number, Requested: amount, Available: left,
 		Message: fmt.Sprintf("would take wallet %s below what it may owe, %d", v.Budget.ID, v.Budget.Policy.Debt()),
+	})
+	if !a.CaseOpened {
+		n := *a
+		n.CaseOpened = true
+		d.Attempt = &n
+		d.Case = &Case{Key: v.Row.Key, Attempt: a.Number, Budget: a.Leg.Bucket.Budget, Amount: amount, Opened: v.Now}
 	}
+	return &d
 }

@@ -122,8 +122,8 @@ func spendAgain(v *View, c *Command, n *Attempt, amount int64, late bool) Decisi
 		return reject(holdsMoney(h))
 	}
 	if v.Budget.Kind == KindWallet {
-		if r := debt(v, amount); r != nil {
-			return reject(r)
+		if d := debt(v, v.Row.Attempt(n.Number), amount); d != nil {
+			return *d
 		}
 	} else if amount > v.Bucket.Available {
 		return short(v, amount)

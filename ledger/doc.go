@@ -54,7 +54,8 @@
 //   - A charge, a hold and what a settlement takes above its hold may go below
 //     zero by the wallet's overdraft. What is taken for work that is done
 //     (Reclaim, late Settle) may go down to the debt cap: refusing it would
-//     leave delivered work unpaid, so the debt is shown instead.
+//     leave delivered work unpaid, so the debt is shown instead. Above the cap
+//     it is refused (DEBT_CAP) and a case is opened, once.
 //   - A wallet has one bucket and no sink: a refund into a closed wallet stays in
 //     it, where it is seen and can be defunded.
 //

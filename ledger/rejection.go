@@ -110,7 +110,7 @@ var codeTable = []CodeInfo{
 	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
 	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
 	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; grant the customer credits if it is to cost nothing"},
-	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again"},
+	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again; a case was opened for a person to see"},
 	{NotDue, ClassState, false, "wait for the expiry"},
 	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},

@@ -281,6 +281,31 @@ func TestHoldOfAJobExpires(t *testing.T) {
 	}
 }
 
+// Delivered work that the wallet may not owe is refused, seen by a person, and
+// paid once the wallet was funded.
+func TestReclaimAboveTheDebtCap(t *testing.T) {
+	b := newAcme(t)
+	b.ok(job(ledger.OpCharge, "j", 80), job(ledger.OpRefund, "j", 0), job(ledger.OpCharge, "other", 75))
+	for range 2 {
+		b.refused(ledger.DebtCapReached, job(ledger.OpReclaimCharge, "j", 0))
+	}
+	cases, _, err := b.Cases(context.Background(), "t1", Page{})
+	if err != nil || len(cases) != 1 || cases[0].Amount != 80 || !cases[0].Key.IsJob() || cases[0].State != ledger.StateReversed {
+		t.Errorf("cases: %+v, %v", cases, err)
+	}
+	b.audit()
+	b.advance(time.Minute)
+	b.ok(onBudget(ledger.OpFund, "acme", "more", 5), job(ledger.OpReclaimCharge, "j", 0))
+	if got := b.totals(budgetID("acme")); got != (ledger.Balances{Funded: 105, Available: -50, Committed: 155}) {
+		t.Errorf("%+v", got)
+	}
+	ex, err := b.Explain(context.Background(), "t1", "j", ledger.JobBenefit)
+	if err != nil || len(ex.Timeline) != 4 || !strings.HasPrefix(ex.Timeline[2].Text, "delivered, but 0.80 BRL could not be taken; a case was opened") {
+		t.Errorf("%+v, %v", ex, err)
+	}
+	b.audit()
+}
+
 // S10: another cost under the same key is a conflict that names the field.
 func TestAnotherCost(t *testing.T) {
 	b := newAcme(t)

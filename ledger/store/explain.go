@@ -112,10 +112,15 @@ func (s *Store) tellCase(ctx context.Context, ex *Explanation, res *ledger.Reser
 				return corrupt("case", err)
 			}
 			if c.Key == res.Key && c.Attempt == a.Number {
-				ex.Timeline = append(ex.Timeline, TimelineEvent{
+				ev := TimelineEvent{
 					Time: c.Opened, Benefit: c.Key.Benefit, Attempt: c.Attempt, Op: ledger.OpCommit,
 					Text: fmt.Sprintf("late commit of %s refused after expiry; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency)),
-				})
+				}
+				if c.Key.IsJob() {
+					ev.Op = ledger.OpReclaimCharge
+					ev.Text = fmt.Sprintf("delivered, but %s could not be taken; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency))
+				}
+				ex.Timeline = append(ex.Timeline, ev)
 				return errCutoff
 			}
 		}
