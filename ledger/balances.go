@@ -26,10 +26,14 @@ func (b Balances) Add(d Balances) (Balances, bool) {
 
 // Check returns what is wrong with the balances, or nil: a negative sum, more
 // reversed than committed, or sums that do not add up to what was funded.
-func (b Balances) Check() error {
+// Available may go down to floor, which is 0 but for wallets; see
+// [Policy.Floor].
+func (b Balances) Check(floor int64) error {
 	switch {
-	case b.Funded < 0 || b.Available < 0 || b.Reserved < 0 || b.Committed < 0 || b.Reversed < 0:
+	case b.Funded < 0 || b.Reserved < 0 || b.Committed < 0 || b.Reversed < 0:
 		return fmt.Errorf("a balance is negative: %+v", b)
+	case b.Available < floor:
+		return fmt.Errorf("available %d is below %d", b.Available, floor)
 	case b.Reversed > b.Committed:
 		return fmt.Errorf("reversed %d exceeds committed %d", b.Reversed, b.Committed)
 	}

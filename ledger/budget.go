@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"hash/fnv"
 	"math"
 	"math/bits"
 	"time"
@@ -98,6 +97,9 @@ type Policy struct {
 	// MaxLifetime bounds expiry minus creation of a reservation, extensions
 	// included.
 	MaxLifetime time.Duration
+	// Overdraft and DebtCap let a wallet's available go below zero, by so
+	// many minor units at most; see credit.go.
+	Overdraft, DebtCap int64
 }
 
 // Epoch is one generation of a budget's routing: from Since on, new
@@ -111,6 +113,7 @@ type Epoch struct {
 // Budget is a budget's definition and state; its money is in its buckets.
 type Budget struct {
 	ID       BudgetID
+	Kind     BudgetKind
 	Currency string
 	State    BudgetState
 	Policy   Policy
@@ -123,20 +126,14 @@ type Budget struct {
 
 // Route names the bucket of a new reservation: a pure function of budget,
 // routing epoch, order and benefit, so that a retry never changes bucket.
-// The hash is 64-bit FNV-1a with a final avalanche (the finalizer of
-// MurmurHash3), reduced by multiplication (Lemire, "A fast alternative to the
+// The hash is reduced by multiplication (Lemire, "A fast alternative to the
 // modulo reduction", 2016).
 func (b *Budget) Route(k OrderKey) BucketID {
 	id := BucketID{Budget: b.ID}
 	if b.Epoch.Buckets <= 1 {
 		return id
 	}
-	h := fnv.New64a()
-	for _, s := range [...]string{b.ID.Tenant, b.ID.Funder, b.ID.Key, k.Order, k.Benefit} {
-		_, _ = h.Write([]byte(s))
-		_, _ = h.Write([]byte{0})
-	}
-	x := mix(h.Sum64() ^ uint64(b.Epoch.Number)<<32)
+	x := Hash64(uint64(b.Epoch.Number)<<32, b.ID.Tenant, b.ID.Funder, b.ID.Key, k.Order, k.Benefit)
 	id.Index = uint16((x >> 32) * uint64(b.Epoch.Buckets) >> 32)
 	return id
 }
@@ -144,11 +141,3 @@ func (b *Budget) Route(k OrderKey) BucketID {
 // Buckets lists the indexes an order may be routed to in the current epoch,
 // without the unallocated one.
 func (b *Budget) Buckets() int { return int(b.Epoch.Buckets) }
-
-func mix(x uint64) uint64 {
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
-}

@@ -3,14 +3,18 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strconv"
 )
 
-// canonicalVersion is the version of the canonical form written today. A later
-// version may append fields to an operation's list; comparing a request with
-// an older receipt then looks at the fields both know and requires the new
-// ones to be at their default.
-const canonicalVersion = 1
+// Versions of the canonical form. Version 2 appends the fields of canonicalAdded
+// to those of its operation. A request that has all of them at their defaults is
+// written in version 1: so a request has one form, whichever version first
+// knew its fields, and receipts of any age compare with it byte by byte.
+const (
+	canonicalVersion   = 1
+	canonicalVersionV2 = 2
+)
 
 // canonicalFields names, per operation and in order, the fields that carry
 // meaning. Their values follow the version byte in the same order, each with
@@ -30,6 +34,39 @@ var canonicalFields = map[Op][]string{
 	OpFreeze:   {"operation", "budget"},
 	OpUnfreeze: {"operation", "budget"},
 	OpClose:    {"operation", "budget"},
+	OpCharge:   {"wallet", "amount_minor", "currency"},
+	OpHold:     {"wallet", "amount_minor", "currency", "ttl_ms"},
+	OpSettle:   {"amount_minor", "partial"},
+}
+
+// addedField is a field that version 2 appended, and its value in a request of
+// version 1.
+type addedField struct{ name, def string }
+
+var canonicalAdded = map[Op][]addedField{
+	OpReserve: {{"quote.id", ""}, {"quote.rounding", ""}, {"quote.funders", ""}, {"quote.lines", ""}},
+	OpReverse: {{"lines", ""}},
+	OpCreate:  {{"kind", "PROMOTION"}, {"policy.overdraft_minor", "0"}, {"policy.debt_cap_minor", "0"}},
+}
+
+// added are the values of the appended fields, nil when all are at their
+// defaults.
+func (c *Command) added() []string {
+	var values []string
+	switch c.Op {
+	case OpReserve:
+		values = c.Quote.canonical()
+	case OpReverse:
+		values = []string{canonicalLines(c.Lines)}
+	case OpCreate:
+		values = []string{c.Kind.String(), itoa(c.Policy.Overdraft), itoa(c.Policy.DebtCap)}
+	}
+	for i, f := range canonicalAdded[c.Op] {
+		if values[i] != f.def {
+			return values
+		}
+	}
+	return nil
 }
 
 // Canonical is the versioned canonical form of the command: what a receipt
@@ -37,13 +74,21 @@ var canonicalFields = map[Op][]string{
 func (c *Command) Canonical() []byte {
 	b := make([]byte, 0, 64)
 	b = append(b, canonicalVersion)
+	added := c.added()
+	if added != nil {
+		b[0] = canonicalVersionV2
+	}
 	switch c.Op {
-	case OpReserve:
+	case OpReserve, OpHold:
 		b = appendField(b, c.Budget.String())
 		b = appendInt(b, c.Amount)
 		b = appendField(b, c.Currency)
 		b = appendInt(b, c.TTL.Milliseconds())
-	case OpCommit:
+	case OpCharge:
+		b = appendField(b, c.Budget.String())
+		b = appendInt(b, c.Amount)
+		b = appendField(b, c.Currency)
+	case OpCommit, OpSettle:
 		b = appendInt(b, c.Amount)
 		b = appendField(b, strconv.FormatBool(c.Partial))
 	case OpExtend:
@@ -70,6 +115,9 @@ func (c *Command) Canonical() []byte {
 		b = appendField(b, c.Op.String())
 		b = appendField(b, c.Budget.String())
 	}
+	for _, v := range added {
+		b = appendField(b, v)
+	}
 	return b
 }
 
@@ -92,9 +140,12 @@ func differing(op Op, stored, sent []byte) []string {
 	if string(stored) == string(sent) {
 		return nil
 	}
-	a, okA := splitFields(stored)
-	b, okB := splitFields(sent)
+	a, okA := fieldsOf(op, stored)
+	b, okB := fieldsOf(op, sent)
 	names := canonicalFields[op]
+	for _, f := range canonicalAdded[op] {
+		names = append(slices.Clip(names), f.name)
+	}
 	var diff []string
 	for i, name := range names {
 		if okA && okB && i < len(a) && i < len(b) && a[i] != b[i] {
@@ -105,6 +156,18 @@ func differing(op Op, stored, sent []byte) []string {
 		diff = append(diff, "request")
 	}
 	return diff
+}
+
+// fieldsOf reads the values of a request of any version; those its version
+// did not have are at their defaults.
+func fieldsOf(op Op, b []byte) ([]string, bool) {
+	fields, ok := splitFields(b)
+	if ok && b[0] == canonicalVersion && len(fields) == len(canonicalFields[op]) {
+		for _, f := range canonicalAdded[op] {
+			fields = append(fields, f.def)
+		}
+	}
+	return fields, ok
 }
 
 // splitFields reads the values of a canonical form.

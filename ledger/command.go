@@ -5,8 +5,8 @@ import "time"
 // Op is the kind of a command.
 type Op uint8
 
-// The commands. Those up to OpResolve work on one benefit of one order, the
-// rest on a budget.
+// The commands. Those up to OpResolve work on one benefit of one order, those
+// up to OpClose on a budget. Their numbers are stored.
 const (
 	OpReserve Op = iota + 1
 	OpCommit
@@ -25,23 +25,53 @@ const (
 	OpClose
 )
 
+// The commands on a job, which pays out of a wallet. A job also takes
+// OpRelease, OpExtend, OpExpire and OpResolve. Their numbers leave room for
+// more of the others.
+const (
+	OpCharge Op = iota + 32
+	OpRefund
+	OpReclaimCharge
+	OpHold
+	OpSettle
+)
+
 var opNames = [...]string{
-	"", "RESERVE", "COMMIT", "EXTEND", "RELEASE", "EXPIRE", "RECLAIM", "REVERSE", "REINSTATE",
-	"RESOLVE", "CREATE", "FUND", "DEFUND", "FREEZE", "UNFREEZE", "CLOSE",
+	OpReserve: "RESERVE", OpCommit: "COMMIT", OpExtend: "EXTEND", OpRelease: "RELEASE", OpExpire: "EXPIRE",
+	OpReclaim: "RECLAIM", OpReverse: "REVERSE", OpReinstate: "REINSTATE", OpResolve: "RESOLVE",
+	OpCreate: "CREATE", OpFund: "FUND", OpDefund: "DEFUND", OpFreeze: "FREEZE", OpUnfreeze: "UNFREEZE", OpClose: "CLOSE",
+	OpCharge: "CHARGE", OpRefund: "REFUND", OpReclaimCharge: "RECLAIM_CHARGE", OpHold: "HOLD", OpSettle: "SETTLE",
 }
 
 func (o Op) String() string {
-	if int(o) < len(opNames) {
+	if o.Valid() {
 		return opNames[o]
+	}
+	if o == 0 {
+		return ""
 	}
 	return "UNKNOWN"
 }
 
 // Valid reports whether the op is one of the above.
-func (o Op) Valid() bool { return o > 0 && int(o) < len(opNames) }
+func (o Op) Valid() bool { return int(o) < len(opNames) && opNames[o] != "" }
 
 // OnBudget reports whether the command works on a budget and not on an order.
-func (o Op) OnBudget() bool { return o >= OpCreate }
+func (o Op) OnBudget() bool { return o >= OpCreate && o <= OpClose }
+
+// Opens reports whether the command begins an attempt: it names the budget
+// that pays, and with it the bucket.
+func (o Op) Opens() bool { return o == OpReserve || o == OpCharge || o == OpHold }
+
+// forJobs says whether the command works on a job; both: on either.
+func (o Op) forJobs() (job, both bool) {
+	switch o {
+	case OpExtend, OpRelease, OpExpire, OpResolve:
+		return true, true
+	default:
+		return o >= OpCharge && o <= OpSettle, false
+	}
+}
 
 // Command is one request to change the ledger. Which fields count depends on
 // Op; Validate refuses what is missing or out of bounds.
@@ -56,20 +86,26 @@ type Command struct {
 	// operation id of Extend, Release and Reclaim (optional). On a budget it
 	// is the idempotency key (required, but for Create).
 	ID string
-	// Budget is required for Reserve and commands on a budget. Elsewhere it
-	// is optional: it saves a read, and is refused if it is not the
+	// Budget is required for commands that open an attempt and for those on a
+	// budget. Elsewhere it is optional: it saves a read, and is refused if it is not the
 	// reservation's budget.
 	Budget BudgetID
-	// Amount in minor units. Commit: 0 means all that is held.
+	// Amount in minor units. Commit: 0 means all that is held. Refund and
+	// ReclaimCharge have none: it is what was charged.
 	Amount   int64
 	Currency string
-	// TTL of Reserve and Extend, counted from when the server decides.
+	// TTL of Reserve, Hold and Extend, counted from when the server decides.
 	TTL time.Duration
-	// Partial keeps the rest of a Commit reserved.
+	// Partial keeps the rest of a Commit or Settle reserved.
 	Partial bool
+	// Quote is what Reserve's benefit was priced with; nil for none.
+	Quote *Quote
+	// Lines make Reverse refund units of the quote's lines; Amount is 0 then.
+	Lines []RefundLine
 	// Target is the kind of command whose outcome Resolve settles.
 	Target Op
-	// Buckets and Policy define the budget of Create.
+	// Kind, Buckets and Policy define the budget of Create.
+	Kind    BudgetKind
 	Buckets int
 	Policy  Policy
 	// Correlation is a tracing id; it carries no meaning for the ledger.

@@ -25,6 +25,10 @@ type View struct {
 	// Sink is the bucket that takes (or gave) the money of a reversal into a
 	// closed budget; set after a decision asked for it.
 	Sink *Bucket
+	// Allocation is that of the attempt, and Split that of the refund to
+	// reinstate; set after a decision asked for them.
+	Allocation *Allocation
+	Split      *Split
 }
 
 // Need says what a decision must see before it can be made.
@@ -39,6 +43,9 @@ const (
 	// NeedSink: the money of a reversal goes to another bucket, or Short of it
 	// has to come back from there.
 	NeedSink
+	// NeedAllocation: the attempt has a quote, and a refund of it needs the
+	// allocation.
+	NeedAllocation
 )
 
 // Decision is what a command does, as values to be written.
@@ -63,19 +70,25 @@ type Decision struct {
 	SinkEntry *Entry
 	// Case is to be stored with the row.
 	Case *Case
+	// Allocation replaces that of the attempt, Split is stored with the
+	// refund.
+	Allocation *Allocation
+	Split      *Split
 }
 
 // Decide says what a normalized, valid command on an order does in the given
 // view. It is a pure function: no clock, no I/O, no randomness.
 func Decide(v *View, c *Command) Decision {
 	switch c.Op {
-	case OpReserve:
+	case OpReserve, OpHold:
 		return reserve(v, c)
+	case OpCharge:
+		return charge(v, c)
 	case OpResolve:
 		return resolve(v, c)
 	case OpRelease:
 		return release(v, c)
-	case OpCommit, OpExtend, OpExpire, OpReclaim, OpReverse, OpReinstate:
+	case OpCommit, OpExtend, OpExpire, OpReclaim, OpReverse, OpReinstate, OpSettle, OpRefund, OpReclaimCharge:
 	default:
 		return reject(invalid("operation", c.Op.String(), "a command on an order", "does not work on an order"))
 	}
@@ -84,8 +97,12 @@ func Decide(v *View, c *Command) Decision {
 		return *done
 	}
 	switch c.Op {
-	case OpCommit:
+	case OpCommit, OpSettle:
 		return commit(v, c, a)
+	case OpRefund:
+		return refund(v, c, a)
+	case OpReclaimCharge:
+		return reclaimCharge(v, c, a)
 	case OpExtend:
 		return extend(v, c, a)
 	case OpExpire:
@@ -108,10 +125,14 @@ func existing(v *View, c *Command) (*Attempt, *Decision) {
 		return nil, &d
 	}
 	if a == nil || a.State == StateNone || a.State == StateVoid {
-		d := reject(&Rejection{
-			Code: ReservationNotFound, Field: "order_id", Value: clip(v.Row.Key.Order),
+		r := &Rejection{
+			Code: ReservationNotFound, Field: v.Row.Key.field(), Value: clip(v.Row.Key.Order),
 			Message: fmt.Sprintf("has no reservation of benefit %s, attempt %d", clip(v.Row.Key.Benefit), c.Attempt),
-		})
+		}
+		if v.Row.Key.IsJob() {
+			r.Message = fmt.Sprintf("has no charge and no hold in attempt %d", c.Attempt)
+		}
+		d := reject(r)
 		return nil, &d
 	}
 	if r := checkBudgetHint(c, a); r != nil {
@@ -173,8 +194,8 @@ func resultOf(c *Command, o Outcome, replayed bool) Result {
 	return Result{Key: c.Key, Attempt: c.Attempt, Budget: o.Bucket.Budget, Outcome: o, Replayed: replayed}
 }
 
-// later is the time a bucket's next block carries: never before its last.
-func later(now, last time.Time) time.Time {
+// Later is the time a bucket's next block carries: never before its last.
+func Later(now, last time.Time) time.Time {
 	if last.After(now) {
 		return last
 	}
@@ -200,11 +221,11 @@ func accept(v *View, c *Command, ch change) Decision {
 	if r := room(v.Row, c, &a); r != nil {
 		return reject(r)
 	}
-	after, r := apply(v.Bucket, ch.delta)
+	after, r := apply(v.Bucket, ch.delta, v.Budget.Policy.Floor())
 	if r != nil {
 		return reject(r)
 	}
-	at := later(v.Now, v.Bucket.Time)
+	at := Later(v.Now, v.Bucket.Time)
 	o := Outcome{
 		State: a.State, Amount: ch.amount, Held: a.Leg.Held, Committed: a.Leg.Committed, Reversed: a.Leg.Reversed,
 		Expires: a.Expires, At: at, Bucket: v.Bucket.ID, Seq: v.Bucket.Seq + 1, Late: ch.late,
@@ -226,8 +247,9 @@ func accept(v *View, c *Command, ch change) Decision {
 
 // apply adds a delta to a bucket and refuses sums that break an invariant. The
 // ladders above it make that impossible but for overflow; if they have a hole,
-// the command fails loudly and nothing is written.
-func apply(b *Bucket, d Balances) (Balances, *Rejection) {
+// the command fails loudly and nothing is written. floor is the lowest legal
+// available.
+func apply(b *Bucket, d Balances, floor int64) (Balances, *Rejection) {
 	after, ok := b.Balances.Add(d)
 	if !ok || max(after.Funded, after.Available, after.Reserved, after.Committed, after.Reversed) > MaxSum {
 		return after, &Rejection{
@@ -235,7 +257,7 @@ func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 			Limit: itoa(MaxSum) + " minor units in each sum of a bucket", Message: "makes a sum of bucket " + b.ID.String() + " overflow",
 		}
 	}
-	if err := after.Check(); err != nil {
+	if err := after.Check(floor); err != nil {
 		return after, &Rejection{Code: Corrupt, Message: "bucket " + b.ID.String() + " would break an invariant", Cause: err}
 	}
 	return after, nil
@@ -246,7 +268,7 @@ func apply(b *Bucket, d Balances) (Balances, *Rejection) {
 func room(row *Reservation, c *Command, a *Attempt) *Rejection {
 	limit, rowLimit := MaxReceipts, 2*MaxReceipts
 	switch {
-	case c.Op == OpExtend || (c.Op == OpCommit && c.Partial):
+	case c.Op == OpExtend || ((c.Op == OpCommit || c.Op == OpSettle) && c.Partial):
 		limit, rowLimit = MaxRepeats, 2*MaxReceipts-MaxRepeats
 	case c.Op != OpResolve && (c.Op != OpReverse || a.Leg.Reversed == a.Leg.Committed):
 		limit, rowLimit = 2*MaxReceipts, MaxRowReceipts
@@ -264,7 +286,7 @@ func room(row *Reservation, c *Command, a *Attempt) *Rejection {
 // short decides what happens when the bucket lacks money: ask for a pull from
 // the budget's other buckets if its policy and shape allow one, else refuse.
 func short(v *View, want int64) Decision {
-	missing := want - v.Bucket.Available
+	missing := want - v.spendable()
 	if v.Budget.Policy.Exhaustion == Exact && !v.Pulled {
 		return Decision{Need: NeedPull, Short: missing}
 	}
@@ -272,8 +294,9 @@ func short(v *View, want int64) Decision {
 	if v.Pulled {
 		available = v.TotalAvailable
 	}
+	available += v.Budget.Policy.Overdraft
 	return reject(&Rejection{
-		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(available),
+		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(max(0, available)),
 		Requested: want, Available: available, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
 	})
 }

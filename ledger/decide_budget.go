@@ -124,9 +124,15 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 				Limit: c.Currency, Message: "has another currency",
 			}}
 		}
+		if v.Sink.Kind != KindPromotion {
+			return BudgetDecision{Rejection: &Rejection{
+				Code: BudgetKindMismatch, Field: "policy.reversal_sink", Value: s.String(), Limit: "a budget of kind PROMOTION",
+				Message: "is of kind " + v.Sink.Kind.String(),
+			}}
+		}
 	}
 	b := &Budget{
-		ID: c.Budget, Currency: c.Currency, State: BudgetOpen, Policy: c.Policy,
+		ID: c.Budget, Kind: c.Kind, Currency: c.Currency, State: BudgetOpen, Policy: c.Policy,
 		Epoch: Epoch{Number: 1, Buckets: uint16(c.Buckets)}, Created: v.Now, Definition: def,
 	}
 	entry := BucketEntry{Bucket: BucketID{Budget: b.ID}, Entry: Entry{Seq: 1, Type: EntryCreate, Correlation: c.Correlation}}
@@ -158,11 +164,11 @@ func defund(v *BudgetView, c *Command) BudgetDecision {
 	}
 	if c.Amount > total {
 		return BudgetDecision{Rejection: &Rejection{
-			Code: InsufficientBudget, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(total),
+			Code: InsufficientBudget, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(max(0, total)),
 			Requested: c.Amount, Available: total, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
 		}}
 	}
-	return move(v, c, EntryDefund, planTake(have, c.Amount), -1)
+	return move(v, c, EntryDefund, Apportion(c.Amount, have), -1)
 }
 
 // move writes one entry for each bucket with a share.
@@ -174,7 +180,7 @@ func move(v *BudgetView, c *Command, t EntryType, shares []int64, sign int64) Bu
 		if s := shares[i] * sign; s != 0 {
 			var r *Rejection
 			delta := Balances{Funded: s, Available: s}
-			if after, r = apply(b, delta); r != nil {
+			if after, r = apply(b, delta, v.Budget.Policy.Floor()); r != nil {
 				return BudgetDecision{Rejection: r}
 			}
 			d.Entries = append(d.Entries, BucketEntry{Bucket: b.ID, Entry: Entry{

@@ -36,7 +36,7 @@ func TestBudgetStates(t *testing.T) {
 				t.Errorf("%s from %s: %+v", op, from, d)
 			}
 			for _, en := range d.Entries {
-				if en.Entry.Seq != 4 || en.Entry.After.Check() != nil || en.Entry.Cause != "id" {
+				if en.Entry.Seq != 4 || en.Entry.After.Check(0) != nil || en.Entry.Cause != "id" {
 					t.Errorf("%s writes %+v", op, en)
 				}
 			}

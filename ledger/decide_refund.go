@@ -15,19 +15,46 @@ func reverse(v *View, c *Command, a *Attempt) Decision {
 			State: a.State.String(), Attempt: a.Number, Requested: c.Amount, Available: left, Message: "is above what is committed and not yet refunded",
 		})
 	}
-	n.Leg.Reversed += c.Amount
+	if !a.Quoted() {
+		if len(c.Lines) > 0 {
+			return reject(&Rejection{
+				Code: QuoteMissing, Field: "lines", Value: clip(c.Lines[0].ID), State: a.State.String(), Attempt: a.Number,
+				Message: fmt.Sprintf("are not known: attempt %d was reserved without a quote", a.Number),
+			})
+		}
+		return giveBack(v, c, &n, c.Amount)
+	}
+	if v.Allocation == nil {
+		return Decision{Need: NeedAllocation}
+	}
+	after, split, r := v.Allocation.split(c, &n.Leg)
+	if r != nil {
+		r.State, r.Attempt = a.State.String(), a.Number
+		return reject(r)
+	}
+	d := giveBack(v, c, &n, split.Amount())
+	if d.Need == NeedNothing && d.Rejection == nil {
+		d.Allocation, d.Split = after, split
+	}
+	return d
+}
+
+// giveBack moves the money of a refund. Units whose share rounds to nothing
+// move none, but are refunded all the same.
+func giveBack(v *View, c *Command, n *Attempt, amount int64) Decision {
+	n.Leg.Reversed += amount
 	n.State = refundState(&n.Leg)
 	ch := change{
-		attempt: n, entry: EntryReverse, amount: c.Amount, refers: n.CommitSeq,
-		delta: Balances{Available: c.Amount, Reversed: c.Amount},
+		attempt: *n, entry: EntryReverse, amount: amount, refers: n.CommitSeq,
+		delta: Balances{Available: amount, Reversed: amount},
 	}
-	if v.Budget.State != BudgetClosed {
+	if v.Budget.State != BudgetClosed || amount == 0 {
 		return accept(v, c, ch)
 	}
 	if v.Sink == nil {
 		return Decision{Need: NeedSink}
 	}
-	return acceptWithSink(v, c, ch, c.Amount, EntryMoveIn)
+	return acceptWithSink(v, c, ch, amount, EntryMoveIn)
 }
 
 func refundState(l *Leg) State {
@@ -41,8 +68,8 @@ func refundState(l *Leg) State {
 	}
 }
 
-// reinstate undoes one refund: what it gave back is taken again. The REVERSE
-// entry stays.
+// reinstate undoes one refund: what it gave back is taken again, from the same
+// lines and funders. The REVERSE entry stays.
 func reinstate(v *View, c *Command, a *Attempt) Decision {
 	rc := a.receipt(OpReverse, c.ID)
 	if rc == nil || rc.Void {
@@ -54,6 +81,22 @@ func reinstate(v *View, c *Command, a *Attempt) Decision {
 	if h := v.Row.holder(a.Number); h != nil {
 		return reject(holdsMoney(h))
 	}
+	if !a.Quoted() {
+		return takeAgain(v, c, a, rc)
+	}
+	if v.Allocation == nil || v.Split == nil {
+		return Decision{Need: NeedAllocation}
+	}
+	d := takeAgain(v, c, a, rc)
+	if d.Need == NeedNothing && d.Rejection == nil {
+		d.Allocation = v.Allocation.clone()
+		d.Allocation.book(v.Split, -1)
+	}
+	return d
+}
+
+// takeAgain moves the money of a reinstatement.
+func takeAgain(v *View, c *Command, a *Attempt, rc *Receipt) Decision {
 	n := *a
 	amount := rc.Outcome.Amount
 	n.Leg.Reversed -= amount
@@ -95,7 +138,7 @@ func acceptWithSink(v *View, c *Command, ch change, amount int64, move EntryType
 		return d
 	}
 	delta := Balances{Funded: amount, Available: amount}
-	after, r := apply(v.Sink, delta)
+	after, r := apply(v.Sink, delta, 0)
 	if r != nil {
 		return reject(r)
 	}

@@ -3,56 +3,85 @@ package ledger
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// reserve: none → RESERVED. Refusals that the code table calls recorded are
-// stored as state REJECTED, so that a stale duplicate cannot succeed after its
-// caller was refused.
+// reserve: none → RESERVED, of a benefit or, as Hold, of a job. Refusals that
+// the code table calls recorded are stored as state REJECTED, so that a stale
+// duplicate cannot succeed after its caller was refused.
 func reserve(v *View, c *Command) Decision {
-	a := v.Row.Attempt(c.Attempt)
-	if rc := a.receipt(OpReserve, ""); rc != nil {
-		return replay(c, rc)
-	}
-	if a != nil && a.State == StateCancelled {
-		return reject(&Rejection{
-			Code: CancelledBeforeReserve, State: a.State.String(), Attempt: a.Number,
-			Message: fmt.Sprintf("attempt %d was released before this reserve arrived", a.Number),
-		})
-	}
-	if r := checkAttempts(v.Row, c.Attempt); r != nil {
-		return reject(r)
-	}
-	b := v.Budget
-	switch {
-	case b == nil || v.Bucket == nil:
-		return reject(BudgetMissing(c.Budget))
-	case c.Currency != b.Currency:
-		return reject(&Rejection{
-			Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
-			Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
-		})
-	case c.TTL > b.Policy.MaxLifetime:
-		return reject(tooLong("ttl", c.TTL, b.Policy.MaxLifetime, "1ms"))
-	case b.State == BudgetFrozen:
-		return record(v, c, a, &Rejection{Code: BudgetFrozenCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is frozen", b.ID)})
-	case b.State == BudgetClosed:
-		return record(v, c, a, &Rejection{Code: BudgetClosedCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is closed", b.ID)})
-	case c.Amount > v.Bucket.Available:
-		d := short(v, c.Amount)
-		if d.Need != NeedNothing {
-			return d
-		}
-		return record(v, c, a, d.Rejection)
+	a, done := opening(v, c)
+	if done != nil {
+		return *done
 	}
 	n := open(v, c, a)
 	n.State = StateReserved
 	n.Leg.Held = c.Amount
 	n.Expires = v.Now.Add(c.TTL)
-	return accept(v, c, change{
-		attempt: n, entry: EntryReserve, amount: c.Amount,
+	entry := EntryReserve
+	if c.Op == OpHold {
+		entry = EntryHold
+	}
+	d := accept(v, c, change{
+		attempt: n, entry: entry, amount: c.Amount,
 		delta: Balances{Available: -c.Amount, Reserved: c.Amount},
 	})
+	if d.Rejection == nil && c.Quote != nil {
+		d.Allocation = allocate(c.Quote, c.Amount)
+	}
+	return d
+}
+
+// opening is the ladder of every command that begins an attempt. It returns
+// what of the attempt is there already (receipts of Resolve), or the decision.
+func opening(v *View, c *Command) (*Attempt, *Decision) {
+	a := v.Row.Attempt(c.Attempt)
+	done := func(d Decision) (*Attempt, *Decision) { return nil, &d }
+	if rc := a.receipt(c.Op, ""); rc != nil {
+		return done(replay(c, rc))
+	}
+	if a != nil && a.State == StateCancelled {
+		return done(reject(&Rejection{
+			Code: CancelledBeforeReserve, State: a.State.String(), Attempt: a.Number,
+			Message: fmt.Sprintf("attempt %d was released before this %s arrived", a.Number, strings.ToLower(c.Op.String())),
+		}))
+	}
+	if c.Key.IsJob() {
+		if r := onceCharged(v.Row, c); r != nil {
+			return done(reject(r))
+		}
+	}
+	if r := checkAttempts(v.Row, c.Attempt); r != nil {
+		return done(reject(r))
+	}
+	b := v.Budget
+	if b == nil || v.Bucket == nil {
+		return done(reject(BudgetMissing(c.Budget)))
+	}
+	if r := checkKind(b, c); r != nil {
+		return done(reject(r))
+	}
+	switch {
+	case c.Currency != b.Currency:
+		return done(reject(&Rejection{
+			Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
+			Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
+		}))
+	case c.TTL > b.Policy.MaxLifetime:
+		return done(reject(tooLong("ttl", c.TTL, b.Policy.MaxLifetime, "1ms")))
+	case b.State == BudgetFrozen:
+		return done(record(v, c, a, &Rejection{Code: BudgetFrozenCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is frozen", b.ID)}))
+	case b.State == BudgetClosed:
+		return done(record(v, c, a, &Rejection{Code: BudgetClosedCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is closed", b.ID)}))
+	case c.Amount > v.spendable():
+		d := short(v, c.Amount)
+		if d.Need != NeedNothing {
+			return done(d)
+		}
+		return done(record(v, c, a, d.Rejection))
+	}
+	return a, nil
 }
 
 // BudgetMissing is the answer to a budget that does not exist, and to one that
@@ -117,7 +146,7 @@ func open(v *View, c *Command, a *Attempt) Attempt {
 	return n
 }
 
-// record stores a refusal of Reserve in the row: no entry, no event.
+// record stores a refusal of an opening command in the row: no entry, no event.
 func record(v *View, c *Command, a *Attempt, r *Rejection) Decision {
 	if !r.Code.Info().Recorded {
 		return reject(r)
@@ -125,8 +154,8 @@ func record(v *View, c *Command, a *Attempt, r *Rejection) Decision {
 	n := open(v, c, a)
 	n.State = StateRejected
 	n.Receipts = append(slices.Clip(n.Receipts), Receipt{
-		Op: OpReserve, Request: c.Canonical(), Rejection: r.Code, Requested: r.Requested, Available: r.Available,
-		Outcome: Outcome{State: StateRejected, At: later(v.Now, v.Bucket.Time), Bucket: v.Bucket.ID},
+		Op: c.Op, Request: c.Canonical(), Rejection: r.Code, Requested: r.Requested, Available: r.Available,
+		Outcome: Outcome{State: StateRejected, At: Later(v.Now, v.Bucket.Time), Bucket: v.Bucket.ID},
 	})
 	r.Attempt = c.Attempt
 	return Decision{Rejection: r, Attempt: &n}
@@ -201,7 +230,7 @@ func resolve(v *View, c *Command) Decision {
 	if a != nil {
 		n = *a
 	}
-	if c.Target == OpReserve && n.State == StateCancelled {
+	if c.Target.Opens() && n.State == StateCancelled {
 		res.Outcome = Outcome{State: n.State, At: v.Now}
 		return Decision{Result: res} // the tombstone already keeps it out
 	}
@@ -211,7 +240,7 @@ func resolve(v *View, c *Command) Decision {
 	if r := room(v.Row, c, &n); r != nil {
 		return reject(r)
 	}
-	if c.Target == OpReserve {
+	if c.Target.Opens() && n.State == StateNone {
 		n.State = StateVoid
 	}
 	res.Outcome = Outcome{State: n.State, At: v.Now}

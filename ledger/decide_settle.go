@@ -30,7 +30,7 @@ func commit(v *View, c *Command, a *Attempt) Decision {
 				State: a.State.String(), Attempt: a.Number, Message: "is above what is reserved",
 			})
 		}
-		if over > v.Bucket.Available {
+		if over > v.spendable() {
 			return short(v, over)
 		}
 	}
@@ -44,8 +44,12 @@ func commit(v *View, c *Command, a *Attempt) Decision {
 		n.State = StateCommitted
 	}
 	n.CommitSeq = v.Bucket.Seq + 1
+	entry := EntryCommit
+	if c.Op == OpSettle {
+		entry = EntrySettle
+	}
 	return accept(v, c, change{
-		attempt: n, entry: EntryCommit, amount: amount,
+		attempt: n, entry: entry, amount: amount,
 		delta: Balances{Available: rest - over, Reserved: -(taken + rest), Committed: amount},
 	})
 }
@@ -111,12 +115,17 @@ func reclaim(v *View, c *Command, a *Attempt) Decision {
 }
 
 // spendAgain takes money that had gone back to the budget: available →
-// committed. n is the attempt to change.
+// committed. A wallet may owe it, since the work was done. n is the attempt to
+// change.
 func spendAgain(v *View, c *Command, n *Attempt, amount int64, late bool) Decision {
 	if h := v.Row.holder(n.Number); h != nil {
 		return reject(holdsMoney(h))
 	}
-	if amount > v.Bucket.Available {
+	if v.Budget.Kind == KindWallet {
+		if d := debt(v, v.Row.Attempt(n.Number), amount); d != nil {
+			return *d
+		}
+	} else if amount > v.Bucket.Available {
 		return short(v, amount)
 	}
 	n.Leg.Committed += amount

@@ -26,20 +26,38 @@ const (
 	EntryMoveIn
 )
 
+// Entry types of jobs; their reclaims are RECLAIM entries, too. The numbers
+// leave room for more of the others.
+const (
+	EntryCharge EntryType = iota + 32
+	EntryRefund
+	EntryHold
+	EntrySettle
+)
+
 var entryNames = [...]string{
-	"", "RESERVE", "COMMIT", "EXTEND", "RELEASE", "EXPIRE", "RECLAIM", "REVERSE", "REINSTATE",
-	"CREATE", "FUND", "DEFUND", "FREEZE", "UNFREEZE", "CLOSE", "MOVE_OUT", "MOVE_IN",
+	EntryReserve: "RESERVE", EntryCommit: "COMMIT", EntryExtend: "EXTEND", EntryRelease: "RELEASE", EntryExpire: "EXPIRE",
+	EntryReclaim: "RECLAIM", EntryReverse: "REVERSE", EntryReinstate: "REINSTATE",
+	EntryCreate: "CREATE", EntryFund: "FUND", EntryDefund: "DEFUND", EntryFreeze: "FREEZE", EntryUnfreeze: "UNFREEZE", EntryClose: "CLOSE",
+	EntryMoveOut: "MOVE_OUT", EntryMoveIn: "MOVE_IN",
+	EntryCharge: "CHARGE", EntryRefund: "REFUND", EntryHold: "HOLD", EntrySettle: "SETTLE",
 }
 
 func (t EntryType) String() string {
-	if int(t) < len(entryNames) {
+	if t.Valid() {
 		return entryNames[t]
+	}
+	if t == 0 {
+		return ""
 	}
 	return "UNKNOWN"
 }
 
 // Valid reports whether the type is one of the above.
-func (t EntryType) Valid() bool { return t > 0 && int(t) < len(entryNames) }
+func (t EntryType) Valid() bool { return int(t) < len(entryNames) && entryNames[t] != "" }
+
+// OfBudget reports whether the entry is of a command on the budget itself.
+func (t EntryType) OfBudget() bool { return t >= EntryCreate && t <= EntryClose }
 
 // Entry is one immutable ledger row.
 type Entry struct {

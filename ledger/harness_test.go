@@ -22,6 +22,9 @@ type world struct {
 	// entries are all entries made, in order.
 	entries []Entry
 	cases   []Case
+	// alloc and splits are those of the last attempt.
+	alloc  *Allocation
+	splits map[string]*Split
 }
 
 func newWorld(t testing.TB) *world {
@@ -57,6 +60,10 @@ func (w *world) do(c Command) Decision {
 	}
 	v := &View{Now: w.now, Budget: &w.budget, Bucket: &w.bucket, Row: &w.row}
 	d := Decide(v, &c)
+	if d.Need == NeedAllocation {
+		v.Allocation, v.Split = w.alloc, w.splits[c.ID]
+		d = Decide(v, &c)
+	}
 	if d.Need == NeedPull {
 		take := min(d.Short, w.whole)
 		if take == d.Short {
@@ -90,8 +97,8 @@ func (w *world) apply(d *Decision) {
 			w.t.Errorf("%s has number %d after %d and event %d, want %d", en.Type, en.Seq, b.Seq, en.EventSeq, w.row.EventSeq)
 		}
 		after, ok := b.Balances.Add(en.Delta)
-		if !ok || after != en.After || after.Check() != nil {
-			w.t.Errorf("%s leaves %+v after %+v and %+v: %v", en.Type, en.After, b.Balances, en.Delta, after.Check())
+		if !ok || after != en.After || after.Check(w.budget.Policy.Floor()) != nil {
+			w.t.Errorf("%s leaves %+v after %+v and %+v: %v", en.Type, en.After, b.Balances, en.Delta, after.Check(w.budget.Policy.Floor()))
 		}
 		b.Balances, b.Seq = en.After, en.Seq
 		w.entries = append(w.entries, *en)
@@ -102,6 +109,15 @@ func (w *world) apply(d *Decision) {
 		} else {
 			w.row.Attempts = append(w.row.Attempts, *d.Attempt)
 		}
+	}
+	if d.Allocation != nil {
+		w.alloc = d.Allocation
+	}
+	if d.Split != nil {
+		if w.splits == nil {
+			w.splits = map[string]*Split{}
+		}
+		w.splits[d.Entry.Cause] = d.Split
 	}
 	if d.Case != nil {
 		w.cases = append(w.cases, *d.Case)

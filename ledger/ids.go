@@ -130,7 +130,7 @@ func (k OrderKey) check() *Rejection {
 	if r := checkID("tenant", k.Tenant); r != nil {
 		return r
 	}
-	if r := checkID("order_id", k.Order); r != nil {
+	if r := checkID(k.field(), k.Order); r != nil {
 		return r
 	}
 	return checkID("benefit_key", k.Benefit)

@@ -2,35 +2,8 @@ package ledger
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 )
-
-// planTake splits amount over the buckets in proportion to what they have;
-// the remainder comes from the first ones that still have some. The sum of
-// have must be at least amount.
-func planTake(have []int64, amount int64) []int64 {
-	total := int64(0)
-	for _, h := range have {
-		total += h
-	}
-	take := make([]int64, len(have))
-	left := amount
-	for i, h := range have {
-		if total > 0 {
-			hi, lo := bits.Mul64(uint64(h), uint64(amount))
-			q, _ := bits.Div64(hi, lo, uint64(total)) // hi < total, for h*amount ≤ total*amount < total·2⁶⁴
-			take[i] = int64(q)
-			left -= take[i]
-		}
-	}
-	for i, h := range have {
-		more := min(left, h-take[i])
-		take[i] += more
-		left -= more
-	}
-	return take
-}
 
 // Pull is how much one bucket gives to another.
 type Pull struct {
@@ -74,9 +47,9 @@ func MoveEntries(from, to *Bucket, amount int64, cause string) (out, in Entry, r
 	f, t := from.ID, to.ID
 	out = Entry{Seq: from.Seq + 1, Type: EntryMoveOut, Cause: cause, Peer: &t, Delta: Balances{Funded: -amount, Available: -amount}}
 	in = Entry{Seq: to.Seq + 1, Type: EntryMoveIn, Cause: cause, Peer: &f, Delta: Balances{Funded: amount, Available: amount}}
-	if out.After, r = apply(from, out.Delta); r != nil {
+	if out.After, r = apply(from, out.Delta, 0); r != nil {
 		return
 	}
-	in.After, r = apply(to, in.Delta)
+	in.After, r = apply(to, in.Delta, 0)
 	return
 }

@@ -17,12 +17,12 @@ func genHave(t *rapid.T) (have []int64, total int64) {
 	return have, total
 }
 
-func TestPlanTake(t *testing.T) {
+func TestDefundTakesInProportion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, total := genHave(t)
 		amount := rapid.Int64Range(0, total).Draw(t, "amount")
 		sum := int64(0)
-		for i, v := range planTake(have, amount) {
+		for i, v := range Apportion(amount, have) {
 			if v < 0 || v > have[i] {
 				t.Fatalf("takes %d of %d", v, have[i])
 			}
@@ -97,7 +97,7 @@ func TestMoveEntries(t *testing.T) {
 
 func TestBalancesCheck(t *testing.T) {
 	for _, b := range []Balances{{}, {Funded: 10, Available: 3, Reserved: 4, Committed: 5, Reversed: 2}, {Funded: math.MaxInt64, Available: math.MaxInt64}} {
-		if err := b.Check(); err != nil {
+		if err := b.Check(0); err != nil {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestBalancesCheck(t *testing.T) {
 		{Funded: 10, Available: 9},
 		{Funded: -2, Available: math.MaxInt64, Reserved: math.MaxInt64},
 	} {
-		if b.Check() == nil {
+		if b.Check(0) == nil {
 			t.Errorf("%+v passes", b)
 		}
 	}

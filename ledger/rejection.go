@@ -36,6 +36,12 @@ const (
 	LateCommitCase         Code = "LATE_COMMIT_CASE"
 	RefundExceedsCommit    Code = "REFUND_EXCEEDS_COMMITTED"
 	RefundNotFound         Code = "REFUND_NOT_FOUND"
+	QuoteMissing           Code = "QUOTE_MISSING"
+	QuoteLineNotFound      Code = "QUOTE_LINE_NOT_FOUND"
+	BudgetKindMismatch     Code = "BUDGET_KIND"
+	JobCharged             Code = "JOB_CHARGED"
+	JobDelivered           Code = "JOB_DELIVERED"
+	DebtCapReached         Code = "DEBT_CAP"
 	NotDue                 Code = "NOT_DUE"
 	OperationLimit         Code = "OPERATION_LIMIT"
 	CutoffInFuture         Code = "CUTOFF_IN_FUTURE"
@@ -87,7 +93,7 @@ var codeTable = []CodeInfo{
 	{BudgetClosedCode, ClassState, true, "use another budget"},
 	{BudgetIllegalState, ClassState, false, "see the budget's current state"},
 	{InsufficientBudget, ClassExhausted, true, "go on without the benefit, or fund the budget and send the next attempt"},
-	{ReservationNotFound, ClassNotFound, false, "reserve first, or check order, benefit, attempt and tenant"},
+	{ReservationNotFound, ClassNotFound, false, "reserve (or charge) first, or check order, benefit, attempt and tenant"},
 	{IdempotencyConflict, ClassConflict, false, "a command with this key was sent before with other values; use a new key or send the same values"},
 	{IllegalState, ClassState, false, "see the reservation's current state"},
 	{CancelledBeforeReserve, ClassState, false, "the order was cancelled before its reserve arrived; send the next attempt if it is alive again"},
@@ -99,6 +105,12 @@ var codeTable = []CodeInfo{
 	{LateCommitCase, ClassState, false, "the hold expired; a case was opened, a person decides"},
 	{RefundExceedsCommit, ClassState, false, "refund at most what is committed and not yet refunded"},
 	{RefundNotFound, ClassNotFound, false, "check the refund id"},
+	{QuoteMissing, ClassState, false, "refund by amount: the benefit was reserved without a quote"},
+	{QuoteLineNotFound, ClassNotFound, false, "check the line id; order explain lists the quote's lines"},
+	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
+	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
+	{JobDelivered, ClassState, false, "leave the charge: its work was delivered; grant the customer credits if it is to cost nothing"},
+	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again; a case was opened for a person to see"},
 	{NotDue, ClassState, false, "wait for the expiry"},
 	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},

@@ -61,7 +61,8 @@ type Attempt struct {
 	// CommitSeq is the Seq of the last COMMIT or RECLAIM entry, to which
 	// refunds refer.
 	CommitSeq uint64
-	// CaseOpened: a late commit was refused and left to a person.
+	// CaseOpened: a late commit, or the cost of a delivered job, was refused
+	// and left to a person.
 	CaseOpened  bool
 	Correlation string
 	Receipts    []Receipt
@@ -156,7 +157,8 @@ func (a *Attempt) receipt(op Op, id string) *Receipt {
 	return nil
 }
 
-// Case is a paid order that could not be counted and waits for a person.
+// Case is a paid order, or a delivered job, that could not be counted and waits
+// for a person.
 type Case struct {
 	Key     OrderKey
 	Attempt uint32

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,11 +22,18 @@ func (c *Command) Validate() *Rejection {
 	if r := c.Key.check(); r != nil {
 		return r
 	}
+	if r := c.checkSubject(); r != nil {
+		return r
+	}
 	if c.Attempt > MaxAttempts {
 		return invalid("attempt", fmt.Sprint(c.Attempt), fmt.Sprintf("1 to %d", MaxAttempts), "is out of range")
 	}
-	if !c.Budget.IsZero() || c.Op == OpReserve {
-		if r := c.Budget.check("budget"); r != nil {
+	if !c.Budget.IsZero() || c.Op.Opens() {
+		field := "budget"
+		if c.Key.IsJob() {
+			field = "wallet"
+		}
+		if r := c.Budget.check(field); r != nil {
 			return r
 		}
 	}
@@ -55,14 +63,14 @@ func (c *Command) validateOrder() *Rejection {
 		return r
 	}
 	switch c.Op {
-	case OpReserve:
-		if r := checkAmount("amount_minor", c.Amount); r != nil {
-			return r
-		}
-		if r := CheckCurrency("currency", c.Currency); r != nil {
-			return r
-		}
-		return checkTTL(c.TTL)
+	case OpReserve, OpHold, OpCharge:
+		return c.validateOpening()
+	case OpRefund, OpReclaimCharge:
+		return c.withoutID(c.Op)
+	case OpSettle:
+		// Nothing due is a release: a 0 that was meant so must never take all
+		// that is held, as it does in a Commit.
+		return checkAmount("amount_minor", c.Amount)
 	case OpExtend:
 		return checkTTL(c.TTL)
 	case OpCommit:
@@ -73,25 +81,59 @@ func (c *Command) validateOrder() *Rejection {
 			return invalid("amount_minor", "0", "1 to 9223372036854775807 minor units", "must be positive for a partial commit")
 		}
 	case OpReverse:
-		return checkAmount("amount_minor", c.Amount)
+		return c.validateReverse()
 	case OpResolve:
 		return c.validateResolve()
 	}
 	return nil
 }
 
+// validateOpening checks a command that begins an attempt.
+func (c *Command) validateOpening() *Rejection {
+	if r := checkAmount("amount_minor", c.Amount); r != nil {
+		return r
+	}
+	if r := CheckCurrency("currency", c.Currency); r != nil {
+		return r
+	}
+	if c.Op == OpCharge {
+		return c.withoutID(c.Op)
+	}
+	if c.Op == OpReserve && c.Quote != nil {
+		if r := c.Quote.validate(c.Amount); r != nil {
+			return r
+		}
+	}
+	return checkTTL(c.TTL)
+}
+
+// withoutID refuses an id on a command that happens once an attempt: it would
+// make a second key of it.
+func (c *Command) withoutID(op Op) *Rejection {
+	if c.ID == "" {
+		return nil
+	}
+	return invalid("id", clip(c.ID), "empty for "+op.String(), "does not belong to a "+strings.ToLower(op.String()))
+}
+
 func (c *Command) validateResolve() *Rejection {
+	const orders, jobs = "RESERVE, COMMIT, EXTEND, RELEASE, RECLAIM, REVERSE or REINSTATE", "CHARGE, REFUND, RECLAIM_CHARGE, HOLD, SETTLE, EXTEND or RELEASE"
+	limit := orders
+	if c.Key.IsJob() {
+		limit = jobs
+	}
+	job, both := c.Target.forJobs()
+	if c.Target == OpExpire || c.Target == OpResolve || !c.Target.Valid() || c.Target.OnBudget() || (!both && job != c.Key.IsJob()) {
+		return invalid("operation", c.Target.String(), limit, "cannot be resolved")
+	}
 	switch c.Target {
-	case OpReserve, OpCommit, OpExtend, OpRelease, OpReclaim:
 	case OpReverse, OpReinstate:
 		return checkID("id", c.ID)
+	case OpReserve, OpHold, OpCharge, OpRefund, OpReclaimCharge:
+		return c.withoutID(c.Target)
 	default:
-		return invalid("operation", c.Target.String(), "RESERVE, COMMIT, EXTEND, RELEASE, RECLAIM, REVERSE or REINSTATE", "cannot be resolved")
+		return nil
 	}
-	if c.Target == OpReserve && c.ID != "" {
-		return invalid("id", clip(c.ID), "empty for RESERVE", "does not belong to a reserve")
-	}
-	return nil
 }
 
 func (c *Command) validateBudget() *Rejection {
@@ -122,6 +164,9 @@ func (c *Command) validateCreate() *Rejection {
 	if c.Buckets < 1 || c.Buckets > MaxBuckets {
 		return invalid("buckets", itoa(int64(c.Buckets)), "1 to 256", "is out of range")
 	}
+	if r := c.validateKind(); r != nil {
+		return r
+	}
 	p := &c.Policy
 	if p.LateCommit > LateCase || p.Exhaustion > Strict || p.OnUnavailable > SkipBenefit {
 		return invalid("policy", fmt.Sprintf("%d/%d/%d", p.LateCommit, p.Exhaustion, p.OnUnavailable), "a known policy", "is unknown")
@@ -143,6 +188,31 @@ func (c *Command) validateCreate() *Rejection {
 		}
 		if p.ReversalSink == c.Budget {
 			return invalid("policy.reversal_sink", p.ReversalSink.String(), "another budget, or empty for the unallocated bucket", "is the budget itself")
+		}
+	}
+	return nil
+}
+
+// validateKind checks what only a wallet has, and what it may not have.
+func (c *Command) validateKind() *Rejection {
+	p := &c.Policy
+	switch {
+	case c.Kind > KindWallet:
+		return invalid("kind", fmt.Sprint(uint8(c.Kind)), "PROMOTION or WALLET", "is unknown")
+	case c.Kind == KindWallet && c.Buckets != 1:
+		return invalid("buckets", itoa(int64(c.Buckets)), "1", "is not what a wallet has")
+	case c.Kind == KindWallet && p.ReversalSink != (BudgetID{}):
+		return invalid("policy.reversal_sink", p.ReversalSink.String(), "empty", "is not for a wallet, whose refunds stay in it")
+	}
+	for _, f := range [...]struct {
+		name string
+		v    int64
+	}{{"policy.overdraft_minor", p.Overdraft}, {"policy.debt_cap_minor", p.DebtCap}} {
+		if c.Kind != KindWallet && f.v != 0 {
+			return invalid(f.name, itoa(f.v), "0", "is for wallets only")
+		}
+		if f.v < 0 || f.v > MaxSum {
+			return invalid(f.name, itoa(f.v), fmt.Sprintf("0 to %d minor units", int64(MaxSum)), "is out of range")
 		}
 	}
 	return nil

@@ -141,7 +141,7 @@ func TestBadInputElsewhere(t *testing.T) {
 	try("partial commit of nothing", err, "amount_minor", "0", amountLimit)
 	_, err = c.Extend(ctx, &cofferv1.ExtendRequest{OrderId: "o", BenefitKey: "b"})
 	try("extend by nothing", err, "ttl", "unset", "must be set")
-	ops := "OPERATION_RESERVE, OPERATION_COMMIT, OPERATION_EXTEND, OPERATION_RELEASE, OPERATION_RECLAIM, OPERATION_REVERSE, OPERATION_REINSTATE"
+	ops := "OPERATION_RESERVE, OPERATION_COMMIT, OPERATION_EXTEND, OPERATION_RELEASE, OPERATION_RECLAIM, OPERATION_REVERSE, OPERATION_REINSTATE, OPERATION_CHARGE, OPERATION_REFUND, OPERATION_RECLAIM_CHARGE, OPERATION_HOLD, OPERATION_SETTLE"
 	_, err = c.Resolve(ctx, &cofferv1.ResolveRequest{OrderId: "o", BenefitKey: "b"})
 	try("resolve of nothing", err, "operation", "OPERATION_UNSPECIFIED", ops)
 	_, err = c.Resolve(ctx, &cofferv1.ResolveRequest{OrderId: "o", BenefitKey: "b", Operation: 99})

@@ -42,6 +42,7 @@ const (
 type Client struct {
 	budgets      cofferv1connect.BudgetServiceClient
 	reservations cofferv1connect.ReservationServiceClient
+	credits      cofferv1connect.CreditServiceClient
 	ledger       cofferv1connect.LedgerServiceClient
 	operator     cofferv1connect.OperatorServiceClient
 
@@ -117,6 +118,7 @@ func newClient(baseURL string, o clientOptions) *Client {
 	client := &Client{
 		budgets:      cofferv1connect.NewBudgetServiceClient(c),
 		reservations: cofferv1connect.NewReservationServiceClient(c),
+		credits:      cofferv1connect.NewCreditServiceClient(c),
 		ledger:       cofferv1connect.NewLedgerServiceClient(c),
 		operator:     cofferv1connect.NewOperatorServiceClient(c),
 		opt:          o, base: baseURL,

@@ -190,7 +190,23 @@ func sendable(msg *cofferv1.Command) bool {
 			return false
 		}
 	}
-	return true
+	for _, l := range c.Lines {
+		if !utf8.ValidString(l.ID) {
+			return false
+		}
+	}
+	return c.Quote == nil || sendableQuote(c.Quote)
+}
+
+func sendableQuote(q *ledger.Quote) bool {
+	ok := utf8.ValidString(q.ID)
+	for _, l := range q.Lines {
+		ok = ok && utf8.ValidString(l.ID)
+	}
+	for _, f := range q.Funders {
+		ok = ok && utf8.ValidString(f.ID)
+	}
+	return ok
 }
 
 // refusalError is a refusal out of a batch as the command alone would have

@@ -32,10 +32,22 @@ func commandOf(tenant string, m *cofferv1.Command) (ledger.Command, *ledger.Reje
 		return reinstateOf(tenant, c.Reinstate), nil
 	case *cofferv1.Command_Resolve:
 		return resolveOf(tenant, c.Resolve), nil
+	case *cofferv1.Command_Charge:
+		return chargeOf(tenant, c.Charge), nil
+	case *cofferv1.Command_Refund:
+		return jobCommand(ledger.OpRefund, tenant, c.Refund), nil
+	case *cofferv1.Command_ReclaimCharge:
+		return jobCommand(ledger.OpReclaimCharge, tenant, c.ReclaimCharge), nil
+	case *cofferv1.Command_Hold:
+		return holdOf(tenant, c.Hold)
+	case *cofferv1.Command_Settle:
+		return settleOf(tenant, c.Settle), nil
+	case *cofferv1.Command_ReleaseHold:
+		return releaseHoldOf(tenant, c.ReleaseHold), nil
 	default:
 		return ledger.Command{}, &ledger.Rejection{
 			Code: ledger.InvalidArgument, Field: "command", Value: "unset",
-			Limit: "reserve, commit, extend, release, reclaim, reverse, reinstate or resolve", Message: "names no command",
+			Limit: "reserve, commit, extend, release, reclaim, reverse, reinstate, resolve, charge, refund, reclaim_charge, hold, settle or release_hold", Message: "names no command",
 		}
 	}
 }
@@ -73,6 +85,7 @@ func reserveOf(tenant string, m *cofferv1.ReserveRequest) (ledger.Command, *ledg
 	c := orderCommand(ledger.OpReserve, tenant, m)
 	c.Budget.Tenant = tenant // also of a budget that was left out: it is the key that is missing
 	c.Amount, c.Currency, c.Correlation = m.GetAmountMinor(), m.GetCurrency(), m.GetCorrelationId()
+	c.Quote = quoteOf(m.GetQuote())
 	var r *ledger.Rejection
 	c.TTL, r = durationOf("ttl", m.GetTtl())
 	return c, r
@@ -107,6 +120,7 @@ func reclaimOf(tenant string, m *cofferv1.ReclaimRequest) ledger.Command {
 func reverseOf(tenant string, m *cofferv1.ReverseRequest) ledger.Command {
 	c := orderCommand(ledger.OpReverse, tenant, m)
 	c.ID, c.Amount, c.Correlation = m.GetRefundId(), m.GetAmountMinor(), m.GetCorrelationId()
+	c.Lines = refundLinesOf(m.GetLines())
 	return c
 }
 

@@ -69,7 +69,7 @@ func resolutionOf(r *ledger.Result) *cofferv1.ResolveResponse {
 func budgetOf(b *ledger.Budget, total ledger.Balances) *cofferv1.Budget {
 	return &cofferv1.Budget{
 		Budget: b.ID.String(), Currency: b.Currency, State: budgetStates.to(b.State), Policy: policyOf(&b.Policy),
-		Buckets: uint32(b.Epoch.Buckets), RoutingEpoch: b.Epoch.Number, CreateTime: stamp(b.Created), Balances: balancesOf(total),
+		Kind: kinds.to(b.Kind), Buckets: uint32(b.Epoch.Buckets), RoutingEpoch: b.Epoch.Number, CreateTime: stamp(b.Created), Balances: balancesOf(total),
 	}
 }
 
@@ -168,10 +168,16 @@ func chainOf(r *store.Replay) *cofferv1.VerifyChainResponse {
 }
 
 func explanationOf(e *store.Explanation) *cofferv1.ExplainOrderResponse {
-	m := &cofferv1.ExplainOrderResponse{OrderId: e.Order, Timeline: make([]*cofferv1.TimelineEvent, len(e.Timeline))}
+	m := &cofferv1.ExplainOrderResponse{OrderId: e.Order, Timeline: timelineOf(e)}
 	for i := range e.Reservations {
 		m.Reservations = append(m.Reservations, attemptsOf(&e.Reservations[i])...)
 	}
+	withAllocations(m.Reservations, e.Allocations)
+	return m
+}
+
+func timelineOf(e *store.Explanation) []*cofferv1.TimelineEvent {
+	out := make([]*cofferv1.TimelineEvent, len(e.Timeline))
 	for i := range e.Timeline {
 		t := &e.Timeline[i]
 		ev := &cofferv1.TimelineEvent{
@@ -180,9 +186,9 @@ func explanationOf(e *store.Explanation) *cofferv1.ExplainOrderResponse {
 		if t.Entry != nil {
 			ev.Entry = entryOf(t.Entry)
 		}
-		m.Timeline[i] = ev
+		out[i] = ev
 	}
-	return m
+	return out
 }
 
 func caseOf(c *store.CaseView) *cofferv1.Case {

@@ -79,6 +79,36 @@ var operations = pairs[cofferv1.Operation, ledger.Op]{
 	{cofferv1.Operation_OPERATION_REINSTATE, ledger.OpReinstate},
 	{cofferv1.Operation_OPERATION_EXPIRE, ledger.OpExpire},
 	{cofferv1.Operation_OPERATION_RESOLVE, ledger.OpResolve},
+	{cofferv1.Operation_OPERATION_CHARGE, ledger.OpCharge},
+	{cofferv1.Operation_OPERATION_REFUND, ledger.OpRefund},
+	{cofferv1.Operation_OPERATION_RECLAIM_CHARGE, ledger.OpReclaimCharge},
+	{cofferv1.Operation_OPERATION_HOLD, ledger.OpHold},
+	{cofferv1.Operation_OPERATION_SETTLE, ledger.OpSettle},
+}
+
+var kinds = pairs[cofferv1.BudgetKind, ledger.BudgetKind]{
+	{cofferv1.BudgetKind_BUDGET_KIND_PROMOTION, ledger.KindPromotion},
+	{cofferv1.BudgetKind_BUDGET_KIND_WALLET, ledger.KindWallet},
+}
+
+var roundings = pairs[cofferv1.Rounding, ledger.Rounding]{
+	{cofferv1.Rounding_ROUNDING_HALF_UP, ledger.RoundHalfUp},
+	{cofferv1.Rounding_ROUNDING_HALF_EVEN, ledger.RoundHalfEven},
+	{cofferv1.Rounding_ROUNDING_DOWN, ledger.RoundDown},
+	{cofferv1.Rounding_ROUNDING_UP, ledger.RoundUp},
+}
+
+// jobStates names the states of a job; jobStateOf tells a delivered one.
+var jobStates = pairs[cofferv1.JobState, ledger.State]{
+	{cofferv1.JobState_JOB_STATE_NONE, ledger.StateNone},
+	{cofferv1.JobState_JOB_STATE_HELD, ledger.StateReserved},
+	{cofferv1.JobState_JOB_STATE_CHARGED, ledger.StateCommitted},
+	{cofferv1.JobState_JOB_STATE_REFUNDED, ledger.StateReversed},
+	{cofferv1.JobState_JOB_STATE_RELEASED, ledger.StateReleased},
+	{cofferv1.JobState_JOB_STATE_EXPIRED, ledger.StateExpired},
+	{cofferv1.JobState_JOB_STATE_REJECTED, ledger.StateRejected},
+	{cofferv1.JobState_JOB_STATE_CANCELLED, ledger.StateCancelled},
+	{cofferv1.JobState_JOB_STATE_VOID, ledger.StateVoid},
 }
 
 // opOf is the command an operation names; one outside the schema stays
@@ -107,4 +137,8 @@ var entryTypes = pairs[cofferv1.EntryType, ledger.EntryType]{
 	{cofferv1.EntryType_ENTRY_TYPE_CLOSE, ledger.EntryClose},
 	{cofferv1.EntryType_ENTRY_TYPE_MOVE_OUT, ledger.EntryMoveOut},
 	{cofferv1.EntryType_ENTRY_TYPE_MOVE_IN, ledger.EntryMoveIn},
+	{cofferv1.EntryType_ENTRY_TYPE_CHARGE, ledger.EntryCharge},
+	{cofferv1.EntryType_ENTRY_TYPE_REFUND, ledger.EntryRefund},
+	{cofferv1.EntryType_ENTRY_TYPE_HOLD, ledger.EntryHold},
+	{cofferv1.EntryType_ENTRY_TYPE_SETTLE, ledger.EntrySettle},
 }

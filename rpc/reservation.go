@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -107,5 +108,13 @@ func (s *reservationService) GetReservation(
 	if err != nil {
 		return nil, err
 	}
-	return &cofferv1.GetReservationResponse{Attempts: attemptsOf(row)}, nil
+	attempts := attemptsOf(row)
+	if slices.ContainsFunc(row.Attempts, func(a ledger.Attempt) bool { return a.Quoted() }) {
+		views, err := s.reads.Allocations(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		withAllocations(attempts, views)
+	}
+	return &cofferv1.GetReservationResponse{Attempts: attempts}, nil
 }

@@ -35,6 +35,11 @@ type Reader interface {
 	Budget(ctx context.Context, id ledger.BudgetID) (*store.BudgetView, error)
 	Budgets(ctx context.Context, tenant string, p store.Page) (views []store.BudgetView, next string, err error)
 	Reservation(ctx context.Context, key ledger.OrderKey) (*ledger.Reservation, error)
+	Allocations(ctx context.Context, key ledger.OrderKey) ([]store.AllocationView, error)
+	Wallet(ctx context.Context, id ledger.BudgetID) (*store.BudgetView, error)
+	Wallets(ctx context.Context, tenant string, p store.Page) (views []store.BudgetView, next string, err error)
+	Statement(ctx context.Context, id ledger.BudgetID, from, cutoff time.Time, p store.Page) (v *store.StatementView, next string, err error)
+	Job(ctx context.Context, tenant, job string) (*ledger.Reservation, error)
 	Entries(ctx context.Context, id ledger.BudgetID, bucket *uint16, p store.Page) (entries []store.EntryView, next string, err error)
 	Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time) (*store.Replay, error)
 	Explain(ctx context.Context, tenant, order, benefit string) (*store.Explanation, error)
@@ -120,6 +125,10 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	)
 	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader})
 	cofferv1connect.RegisterReservationServiceHandler(s.rpc, &reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m})
+	cofferv1connect.RegisterCreditServiceHandler(s.rpc, &creditService{
+		exec: deps.Executor, reads: deps.Reader,
+		jobs: reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m},
+	})
 	cofferv1connect.RegisterLedgerServiceHandler(s.rpc, &ledgerService{reads: deps.Reader})
 	cofferv1connect.RegisterOperatorServiceHandler(s.rpc, &operatorService{maintain: deps.Maintainer, status: deps.Status})
 	s.Mount(s.mux)
@@ -149,7 +158,7 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 // services are what health and reflection know.
 var services = []string{
 	cofferv1connect.BudgetServiceName, cofferv1connect.ReservationServiceName,
-	cofferv1connect.LedgerServiceName, cofferv1connect.OperatorServiceName,
+	cofferv1connect.CreditServiceName, cofferv1connect.LedgerServiceName, cofferv1connect.OperatorServiceName,
 }
 
 // healthChecker answers gRPC health checks for the process and each service.

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestCommandsKeepEveryField(t *testing.T) {
 		{Op: ledger.OpClose, Budget: budget, ID: "k"},
 	}
 	for i, got := range w.exec.commands() {
-		if got != want[i] {
+		if !reflect.DeepEqual(got, want[i]) {
 			t.Errorf("command %d is\n%+v, want\n%+v", i, got, want[i])
 		}
 	}
@@ -279,12 +280,21 @@ func TestEnumTablesAreComplete(t *testing.T) {
 			t.Errorf("state %s is %s on the wire", s, w)
 		}
 	}
-	for e := ledger.EntryReserve; e.Valid(); e++ {
+	check("kinds", cofferv1.BudgetKind(0).Descriptor(), len(kinds))
+	check("roundings", cofferv1.Rounding(0).Descriptor(), len(roundings))
+	check("jobStates", cofferv1.JobState(0).Descriptor(), len(jobStates)+1) // DELIVERED is no state of the domain
+	for e := ledger.EntryType(1); e < 64; e++ {
+		if !e.Valid() {
+			continue
+		}
 		if w := entryTypes.to(e); entryTypes.from(w) != e || w.String() != "ENTRY_TYPE_"+e.String() {
 			t.Errorf("entry type %s is %s on the wire", e, w)
 		}
 	}
-	for o := ledger.OpReserve; !o.OnBudget(); o++ {
+	for o := ledger.Op(1); o < 64; o++ {
+		if !o.Valid() || o.OnBudget() {
+			continue
+		}
 		if w := operations.to(o); operations.from(w) != o || w.String() != "OPERATION_"+o.String() {
 			t.Errorf("operation %s is %s on the wire", o, w)
 		}

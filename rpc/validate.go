@@ -23,6 +23,7 @@ func newValidator() (protovalidate.Validator, error) {
 	var inputs []protoreflect.MessageDescriptor
 	for _, f := range []protoreflect.FileDescriptor{
 		cofferv1.File_coffer_v1_budget_proto, cofferv1.File_coffer_v1_reservation_proto,
+		cofferv1.File_coffer_v1_credit_proto,
 		cofferv1.File_coffer_v1_ledger_proto, cofferv1.File_coffer_v1_operator_proto,
 	} {
 		for i := range f.Services().Len() {

@@ -154,7 +154,7 @@ func (h *harness) totals(b ledger.BudgetID) ledger.Balances {
 		h.t.Fatal(err)
 	}
 	for _, k := range v.Buckets {
-		if err := k.Balances.Check(); err != nil {
+		if err := k.Balances.Check(0); err != nil {
 			h.t.Errorf("bucket %s: %v", k.ID, err)
 		}
 	}

@@ -99,6 +99,7 @@ type orderReserve struct {
 	moneyIn  `embed:""`
 	Currency string        `help:"Currency, checked against the budget's (default: the budget's)." placeholder:"BRL"`
 	TTL      time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl"`
+	Quote    string        `help:"JSON file with the quote: the benefit on each order line, and who funds it." type:"existingfile" placeholder:"FILE"`
 	traced   `embed:""`
 }
 
@@ -106,13 +107,25 @@ type orderReserve struct {
 func (orderReserve) Help() string {
 	return `Sending the same command again does nothing and gives the first answer.
 
-Example:
-  coffer order reserve o-1001 coupon:SPRING --budget SPRING --amount 12.50 --ttl 15m`
+With --quote the benefit can be refunded by order line. The lines' amounts, in
+minor units, must add up to the amount:
+  {"quoteId": "q-7", "rounding": "ROUNDING_HALF_UP",
+   "lines": [{"lineId": "A", "quantity": 3, "amountMinor": 1000},
+             {"lineId": "B", "quantity": 1, "amountMinor": 250}],
+   "funders": [{"funderId": "brand", "weight": 60}, {"funderId": "shop", "weight": 40}]}
+
+Examples:
+  coffer order reserve o-1001 coupon:SPRING --budget SPRING --amount 12.50 --ttl 15m
+  coffer order reserve o-1002 coupon:SPRING --budget SPRING --amount 12.50 --quote quote.json`
 }
 
 // Run reserves.
 func (o *orderReserve) Run(c *cli) error {
 	if err := o.check(true); err != nil {
+		return err
+	}
+	quote, err := readQuote(o.Quote)
+	if err != nil {
 		return err
 	}
 	s, err := c.dial()
@@ -136,7 +149,7 @@ func (o *orderReserve) Run(c *cli) error {
 	}
 	res, err := s.Reserve(ctx, &cofferv1.ReserveRequest{
 		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget,
-		AmountMinor: amount, Currency: o.Currency, Ttl: durationpb.New(o.TTL), CorrelationId: o.Correlation,
+		AmountMinor: amount, Currency: o.Currency, Ttl: durationpb.New(o.TTL), Quote: quote, CorrelationId: o.Correlation,
 	})
 	if err != nil {
 		return s.explain(err)

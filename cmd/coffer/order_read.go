@@ -50,6 +50,11 @@ func (c *cli) reservationTable(list []*cofferv1.Reservation) {
 			amount(r.GetReversedMinor()), cur, clock(r.GetCreateTime()), expires, len(r.GetReceipts()))
 	}
 	t.print()
+	for _, r := range list {
+		if r.GetAllocation() != nil {
+			c.allocationTable(r)
+		}
+	}
 }
 
 type orderExplain struct {

@@ -8,11 +8,13 @@ import (
 )
 
 type orderReverse struct {
-	benefit `embed:""`
-	Refund  string `help:"Refund id: the same one refunds once." required:"" placeholder:"ID"`
-	moneyIn `embed:""`
-	All     bool `help:"Refund all that is committed and not yet refunded." xor:"amount"`
-	traced  `embed:""`
+	benefit  `embed:""`
+	Refund   string `help:"Refund id: the same one refunds once." required:"" placeholder:"ID"`
+	moneyIn  `embed:""`
+	All      bool     `help:"Refund all that is committed and not yet refunded." xor:"amount"`
+	Line     []string `help:"Order line of the quote to refund; may be given several times." placeholder:"LINE" sep:"none"`
+	Quantity []int64  `help:"Units of the line (default: 1), one for each --line." placeholder:"N"`
+	traced   `embed:""`
 }
 
 // Help is the long help.
@@ -22,9 +24,13 @@ and what is committed and not yet refunded then is the amount; a refund id that
 was used before keeps its amount. A refund that comes in between makes --all be
 refused or leave a rest, never refund too much.
 
+A benefit that was reserved with a quote can be refunded by order line: what was
+paid on the units that come back.
+
 Examples:
   coffer order reverse o-1001 coupon:SPRING --refund r-1 --amount 3.00
-  coffer order reverse o-1001 coupon:SPRING --refund r-2 --all`
+  coffer order reverse o-1001 coupon:SPRING --refund r-2 --all
+  coffer order reverse o-1002 coupon:SPRING --refund r-3 --line A --quantity 2`
 }
 
 // Run refunds.
@@ -32,7 +38,11 @@ func (o *orderReverse) Run(c *cli) error {
 	if err := o.check(false); err != nil {
 		return err
 	}
-	if !o.given() && !o.All {
+	lines, err := o.lines()
+	if err != nil {
+		return err
+	}
+	if len(lines) == 0 && !o.given() && !o.All {
 		return usagef("a refund needs an amount; give --amount 12.34 or --minor 1234, or --all to refund what is committed and not yet refunded")
 	}
 	s, err := c.dial()
@@ -42,17 +52,43 @@ func (o *orderReverse) Run(c *cli) error {
 	defer s.Close()
 	ctx, cancel := c.call()
 	defer cancel()
-	amount, err := o.amount(ctx, s)
-	if err != nil {
-		return err
+	var amount int64
+	if len(lines) == 0 {
+		if amount, err = o.amount(ctx, s); err != nil {
+			return err
+		}
 	}
 	res, err := s.Reverse(ctx, &cofferv1.ReverseRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, CorrelationId: o.Correlation,
+		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, Lines: lines, CorrelationId: o.Correlation,
 	})
 	if err != nil {
 		return s.refused(ctx, o.benefit, err)
 	}
 	return c.outcome(ctx, s, res)
+}
+
+// lines are the order lines to refund.
+func (o *orderReverse) lines() ([]*cofferv1.RefundLine, error) {
+	switch {
+	case len(o.Line) == 0 && len(o.Quantity) == 0:
+		return nil, nil
+	case o.given() || o.All:
+		return nil, usagef("--line and an amount can't be used together; the lines have their amounts from the quote")
+	case len(o.Quantity) > 0 && len(o.Quantity) != len(o.Line):
+		return nil, usagef("--quantity is given %d times for %d lines; give one for each --line, or none for one unit each", len(o.Quantity), len(o.Line))
+	}
+	var out []*cofferv1.RefundLine
+	for i, l := range o.Line {
+		n := int64(1)
+		if len(o.Quantity) > 0 {
+			n = o.Quantity[i]
+		}
+		if n < 1 {
+			return nil, usagef("--quantity is %d (allowed: 1 to 1000000000)", n)
+		}
+		out = append(out, &cofferv1.RefundLine{LineId: l, Quantity: n})
+	}
+	return out, nil
 }
 
 // amount is what to refund.

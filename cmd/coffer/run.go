@@ -64,6 +64,8 @@ type app struct {
 	Demo    demoCmd     `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
 	Budget  budgetCmd   `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
 	Order   orderCmd    `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
+	Wallet  walletCmd   `cmd:"" help:"Create wallets, grant credits and read statements." group:"Operations"`
+	Job     jobCmd      `cmd:"" help:"Charge, refund and settle jobs of usage billing." group:"Operations"`
 	Import  importCmd   `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
 	Ledger  ledgerCmd   `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd    `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`

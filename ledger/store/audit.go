@@ -20,7 +20,8 @@ import (
 //	3  reservations  rows, read after the cuts. Receipts are only ever added, so
 //	                 a row holds every receipt for an entry up to its bucket's
 //	                 cut; newer ones are told apart by their number.
-//	4  receipts, outbox, cases, expiry index: in the same way, after the cuts.
+//	4  receipts, outbox, cases, allocations, expiry index: in the same way, after
+//	   the cuts.
 //	5  above: buckets that something newer than their cuts named, once more.
 //
 // Entries and receipts, blocks and pointers, the two ends of a move are
@@ -61,13 +62,14 @@ const (
 	checkDefinition
 	checkCases
 	checkExpiry
+	checkLines
 	checkCount
 )
 
 var checkTable = [checkCount]struct{ name, statement string }{
 	checkReadable:       {"rows_readable", "every stored row has a form that this version reads"},
 	checkBelongs:        {"rows_belong", "every bucket, block, reservation, receipt and pointer belongs to a budget and bucket that exist, and every budget has all its buckets"},
-	checkLegal:          {"balances_legal", "available, reserved, committed and reversed are never below zero and reversed never exceeds committed, in every bucket and after every entry"},
+	checkLegal:          {"balances_legal", "available, reserved, committed and reversed are never below zero (available of a wallet: only as far as its policy says) and reversed never exceeds committed, in every bucket and after every entry"},
 	checkAddUp:          {"balances_add_up", "available + reserved + committed - reversed = funded, per bucket, per budget and after every entry"},
 	checkUnique:         {"receipts_unique", "one receipt per operation and id of an attempt, one attempt per number"},
 	checkLimits:         {"reservation_limits", "the commits of a reservation are at most what was reserved plus what over_commit allows, and its refunds at most what was committed"},
@@ -89,6 +91,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkDefinition:     {"budget_definition", "each budget's currency, buckets and policy are those it was created with"},
 	checkCases:          {"cases_match", "each case belongs to an attempt that says so, and each such attempt has its case"},
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
+	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder adds up to what its reservation committed and reversed, and to its refunds that were not undone"},
 }
 
 // maxExamples is how many problems of one check are written out.
@@ -158,7 +161,7 @@ type bucketAudit struct {
 func (s *Store) Audit(ctx context.Context, progress func(phase string, done uint64)) (*AuditReport, error) {
 	a := s.newAudit(progress)
 	for _, phase := range []func(context.Context) error{
-		a.readVector, a.readOrphans, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.checkAbove, a.compare,
+		a.readVector, a.readOrphans, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.readAllocations, a.checkAbove, a.compare,
 	} {
 		if err := phase(ctx); err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ func (a *audit) readLedger(ctx context.Context) error {
 	var entries, blocks uint64
 	for _, k := range a.order {
 		w := a.s.newWalker(k.ID, a.report)
+		w.floor = k.budget.Policy.Floor()
 		w.entry = func(e *rawEntry) { a.seeEntry(k, e) }
 		w.sealed = func(h *blockHeader, first uint64) { a.seeBlock(k, first, h.count) }
 		err := w.walk(ctx, k.Seq, func() { a.progress("ledger", entries+w.entries) })
@@ -62,7 +63,7 @@ func (a *audit) seeEntry(k *bucketAudit, e *rawEntry) {
 	switch {
 	case e.kind == ledger.EntryMoveIn || e.kind == ledger.EntryMoveOut:
 		a.seeMove(k, e)
-	case e.kind >= ledger.EntryCreate:
+	case e.kind.OfBudget():
 		a.seeControl(k, e)
 	case len(e.order) == 0:
 		a.report(checkTransition, "entry %d of bucket %s is a %s without an order", e.seq, k.ID, e.kind)
@@ -83,6 +84,7 @@ func (a *audit) seeTransition(k *bucketAudit, e *rawEntry) {
 		a.transitions.keep(left, fp, matchItem{text: fmt.Sprintf("entry %d of bucket %s (%s of %s/%s, attempt %d, change %s) has no receipt that says so",
 			e.seq, k.ID, e.kind, e.order, e.benefit, e.attempt, sums(e.delta))})
 	}
+	a.seeOverdraft(k, e)
 	a.seeEvent(k, e, e.eventSeq)
 	if e.place == nil {
 		return
@@ -95,6 +97,19 @@ func (a *audit) seeTransition(k *bucketAudit, e *rawEntry) {
 		return
 	}
 	a.seeEnd(&a.moves, k, e, peer, uint64(e.kind), e.eventSeq+1)
+}
+
+// seeOverdraft checks that no new commitment went below the overdraft; only
+// what is owed for delivered work may.
+func (a *audit) seeOverdraft(k *bucketAudit, e *rawEntry) {
+	switch e.kind {
+	case ledger.EntryCharge, ledger.EntryHold, ledger.EntrySettle:
+	default:
+		return
+	}
+	if limit := k.budget.Policy.Overdraft; e.delta.Available < 0 && e.after.Available < -limit {
+		a.report(checkLegal, "after entry %d of bucket %s, a %s, available is %d; its overdraft is %d", e.seq, k.ID, e.kind, e.after.Available, limit)
+	}
 }
 
 func (a *audit) seeEvent(k *bucketAudit, e *rawEntry, n uint32) {

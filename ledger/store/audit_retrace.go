@@ -21,6 +21,7 @@ type trace struct {
 	held, lapsed, committed, reversed int64
 	commitSeq                         uint64
 	expires                           time.Time
+	delivered                         bool // a job's work was done
 }
 
 // retrace follows an attempt's receipts. It returns what entries they must
@@ -66,10 +67,12 @@ func retrace(a *ledger.Attempt, steps []step) (_ []step, problem string) {
 // absence that was settled.
 func (t *trace) quiet(rc *ledger.Receipt) string {
 	switch {
-	case rc.Void && rc.Op == ledger.OpReserve:
+	case rc.Void && rc.Op.Opens() && t.state == ledger.StateNone:
 		t.state = ledger.StateVoid
 	case rc.Void:
-	case rc.Op == ledger.OpReserve && rc.Rejection != "" && rc.Rejection.Info().Recorded && t.state == ledger.StateNone:
+	case rc.Op == ledger.OpReclaimCharge && t.state == ledger.StateCommitted && rc.Outcome.Amount == 0:
+		t.delivered = true
+	case rc.Op.Opens() && rc.Rejection != "" && rc.Rejection.Info().Recorded && t.state == ledger.StateNone:
 		t.state = ledger.StateRejected
 	case rc.Op == ledger.OpRelease && t.state == ledger.StateNone:
 		t.state = ledger.StateCancelled
@@ -97,14 +100,18 @@ func (t *trace) follow(a *ledger.Attempt, rc *ledger.Receipt) (step, string) {
 	}
 	d.Available = d.Funded - d.Reserved - d.Committed + d.Reversed
 	switch kind {
-	case ledger.EntryCommit:
+	case ledger.EntryCommit, ledger.EntryCharge, ledger.EntrySettle:
 		t.commitSeq = o.Seq
 	case ledger.EntryReclaim:
-		t.commitSeq = o.Seq
 		if o.Late {
 			st.entry.Cause = "late_commit"
 		}
-	case ledger.EntryReverse:
+		if r := receiptOf(a, ledger.OpRefund, ""); r != nil && rc.Op == ledger.OpReclaimCharge {
+			st.entry.RefersTo = r.Outcome.Seq
+		} else {
+			t.commitSeq = o.Seq
+		}
+	case ledger.EntryReverse, ledger.EntryRefund:
 		st.entry.RefersTo = t.commitSeq
 	case ledger.EntryReinstate:
 		if r := receiptOf(a, ledger.OpReverse, rc.ID); r != nil {
@@ -122,13 +129,26 @@ func (t *trace) move(a *ledger.Attempt, rc *ledger.Receipt) (kind ledger.EntryTy
 		return kind, "names an entry although nothing was done"
 	}
 	switch kind {
-	case ledger.EntryReserve:
+	case ledger.EntryReserve, ledger.EntryHold:
 		if t.state != ledger.StateNone || amount != a.Leg.Amount || amount <= 0 {
 			why = fmt.Sprintf("reserves %d of %d from %s", amount, a.Leg.Amount, t.state)
 		}
 		t.state, t.held = ledger.StateReserved, amount
+	case ledger.EntryCharge:
+		if t.state != ledger.StateNone || amount != a.Leg.Amount || amount <= 0 {
+			why = fmt.Sprintf("charges %d of %d from %s", amount, a.Leg.Amount, t.state)
+		}
+		t.state, t.committed = ledger.StateCommitted, amount
 	case ledger.EntryCommit:
 		why = t.commit(rc)
+	case ledger.EntrySettle:
+		why = t.commit(rc)
+		t.delivered = true
+	case ledger.EntryRefund:
+		if t.state != ledger.StateCommitted || t.delivered || amount != t.committed || t.reversed != 0 {
+			why = fmt.Sprintf("refunds %d of %d from %s, delivered: %v", amount, t.committed, t.state, t.delivered)
+		}
+		t.refund(amount)
 	case ledger.EntryExtend:
 		if t.state != ledger.StateReserved || rc.Outcome.Expires.Before(t.expires) {
 			why = fmt.Sprintf("extends from %s to %s", t.state, clock(&rc.Outcome))
@@ -141,7 +161,7 @@ func (t *trace) move(a *ledger.Attempt, rc *ledger.Receipt) (kind ledger.EntryTy
 	case ledger.EntryReclaim:
 		why = t.reclaim(a, rc)
 	case ledger.EntryReverse:
-		if (t.state != ledger.StateCommitted && t.state != ledger.StatePartlyReversed) || amount <= 0 || amount > t.committed-t.reversed {
+		if (t.state != ledger.StateCommitted && t.state != ledger.StatePartlyReversed) || amount < 0 || (amount == 0 && !rc.ByLines()) || amount > t.committed-t.reversed {
 			why = fmt.Sprintf("refunds %d of %d from %s", amount, t.committed-t.reversed, t.state)
 		}
 		t.refund(amount)
@@ -196,6 +216,14 @@ func (t *trace) mayCommitAgain() bool {
 
 func (t *trace) reclaim(a *ledger.Attempt, rc *ledger.Receipt) (why string) {
 	amount := rc.Outcome.Amount
+	t.delivered = t.delivered || rc.Op == ledger.OpReclaimCharge || rc.Op == ledger.OpSettle
+	if rc.Op == ledger.OpReclaimCharge && t.state == ledger.StateReversed {
+		if amount != t.reversed || amount <= 0 {
+			why = fmt.Sprintf("reclaims %d of a refund of %d", amount, t.reversed)
+		}
+		t.refund(-amount)
+		return why
+	}
 	if rc.Outcome.Late {
 		if !t.mayCommitAgain() || amount <= 0 || amount > t.lapsed {
 			why = fmt.Sprintf("commits %d late, of %d that lapsed, from %s", amount, t.lapsed, t.state)
@@ -253,11 +281,22 @@ func entryOf(rc *ledger.Receipt) ledger.EntryType {
 	switch rc.Op {
 	case ledger.OpReserve:
 		return ledger.EntryReserve
-	case ledger.OpCommit:
-		if rc.Outcome.Late {
+	case ledger.OpCommit, ledger.OpSettle:
+		switch {
+		case rc.Outcome.Late:
 			return ledger.EntryReclaim
+		case rc.Op == ledger.OpSettle:
+			return ledger.EntrySettle
 		}
 		return ledger.EntryCommit
+	case ledger.OpCharge:
+		return ledger.EntryCharge
+	case ledger.OpHold:
+		return ledger.EntryHold
+	case ledger.OpRefund:
+		return ledger.EntryRefund
+	case ledger.OpReclaimCharge:
+		return ledger.EntryReclaim
 	case ledger.OpExtend:
 		return ledger.EntryExtend
 	case ledger.OpRelease:

@@ -24,6 +24,9 @@ func (a *audit) readReservations(ctx context.Context) error {
 			if err := a.seeReservation(ctx, &a.row); err != nil {
 				return err
 			}
+			if err := a.seeAllocations(ctx, &a.row); err != nil {
+				return err
+			}
 		}
 		a.progress("reservations", n)
 		return a.holdsPage(ctx, rows)

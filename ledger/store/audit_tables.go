@@ -186,7 +186,7 @@ func (a *audit) controlEntries(ctx context.Context, id ledger.BudgetID) (map[str
 		k := &view.Buckets[i]
 		w := a.s.newWalker(k.ID, func(checkID, string, ...any) {})
 		w.entry = func(e *rawEntry) {
-			if e.kind > ledger.EntryCreate && e.kind <= ledger.EntryClose {
+			if e.kind.OfBudget() && e.kind != ledger.EntryCreate {
 				c := out[string(e.cause)]
 				if c.kind != 0 && c.kind != e.kind {
 					c.weight = 0

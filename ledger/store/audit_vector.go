@@ -157,7 +157,7 @@ func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uin
 // nor the routing epoch.
 func (a *audit) checkDefinition(b *ledger.Budget) {
 	a.count(1, checkDefinition)
-	c := ledger.Command{Op: ledger.OpCreate, Budget: b.ID, Currency: b.Currency, Buckets: b.Buckets(), Policy: b.Policy}
+	c := ledger.Command{Op: ledger.OpCreate, Budget: b.ID, Kind: b.Kind, Currency: b.Currency, Buckets: b.Buckets(), Policy: b.Policy}
 	if says := c.Canonical(); !bytes.Equal(says, b.Definition) {
 		a.report(checkDefinition, "the row of budget %s of tenant %s says %q, it was created with %q", b.ID, b.ID.Tenant, says, b.Definition)
 	}
@@ -168,7 +168,7 @@ func (a *audit) checkDefinition(b *ledger.Budget) {
 
 func (a *audit) checkBalances(k *bucketAudit) {
 	a.count(1, checkReadable, checkBelongs, checkLegal, checkAddUp)
-	if why := negative(&k.Balances); why != "" {
+	if why := negative(&k.Balances, k.budget.Policy.Floor()); why != "" {
 		a.report(checkLegal, "in the row of bucket %s %s", k.ID, why)
 	}
 	if why := addsUp(&k.Balances); why != "" {

@@ -22,7 +22,8 @@ type batch struct {
 	buckets  map[ledger.BucketID]*bucketState
 	rows     map[ledger.OrderKey]*rowState
 	receipts map[string]*receiptState
-	order    []*bucketState // touched buckets, in the order they were touched
+	allocs   map[allocKey]*allocState // nil: none was needed
+	order    []*bucketState           // touched buckets, in the order they were touched
 	due      []dueGroup
 	cases    []*ledger.Case
 	// incarnation is the store's as this transaction read it: one that was
@@ -270,7 +271,7 @@ func (b *batch) wholeBudget(id ledger.BudgetID, peek bool) ([]*bucketState, erro
 func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	if !st.dirty {
 		st.dirty = true
-		st.Time = laterOf(b.now, st.Time)
+		st.Time = ledger.Later(b.now, st.Time)
 		b.order = append(b.order, st)
 	}
 	st.exists = true
@@ -280,13 +281,6 @@ func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	if len(st.writer.entries) >= maxBlockBytes-2048 {
 		b.seal(st)
 	}
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // seal closes the bucket's block and chains it.
@@ -338,6 +332,7 @@ func (b *batch) flush() attempted {
 	for _, c := range b.cases {
 		b.tx.Set(b.s.caseKey(c), encodeCase(c))
 	}
+	b.flushAllocations()
 	for _, g := range b.due {
 		b.tx.Set(b.s.expiryKey(g.due, g.bucket, g.seq, 0), encodeExpiry(g.items))
 	}

@@ -24,11 +24,13 @@ func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
 		v.Bucket = &bucket.Bucket
 	}
 	var sink *bucketState
-	for range 3 { // a pull and a sink at most, then a decision
+	for range 4 { // an allocation, a pull and a sink at most, then a decision
 		d := ledger.Decide(&v, c)
 		switch d.Need {
 		case ledger.NeedPull:
 			err = b.pull(bucket, d.Short, &v)
+		case ledger.NeedAllocation:
+			err = b.allocate(c, &v)
 		case ledger.NeedSink:
 			sink, err = b.sink(&v, &d)
 			if sink != nil {
@@ -69,7 +71,7 @@ func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *buc
 	case a != nil && a.State.HasLeg():
 		want = a.Leg.Bucket
 		id = want.Budget
-	case c.Op == ledger.OpReserve:
+	case c.Op.Opens():
 		id = c.Budget
 	default:
 		return nil, nil, nil
@@ -185,13 +187,14 @@ func (b *batch) write(c *ledger.Command, row *rowState, bucket, sink *bucketStat
 		} else {
 			row.Attempts = append(row.Attempts, *d.Attempt)
 		}
-		if d.Entry != nil && d.Attempt.State == ledger.StateReserved && (c.Op == ledger.OpReserve || c.Op == ledger.OpExtend) {
+		if d.Entry != nil && d.Attempt.State == ledger.StateReserved && (c.Op.Opens() || c.Op == ledger.OpExtend) {
 			b.addDue(d.Attempt, c.Key, d.Entry.Seq)
 		}
 	}
 	if d.Case != nil {
 		b.cases = append(b.cases, d.Case)
 	}
+	b.keepAllocation(c, d)
 	if d.Rejection != nil {
 		out.Err = d.Rejection
 		return

@@ -90,11 +90,19 @@ func (n names) of(b []byte) string {
 func newDec(b []byte) dec { return newSharedDec(b, nil) }
 
 func newSharedDec(b []byte, shared names) dec {
-	d := dec{b: b, shared: shared}
-	if v := d.u(); d.err == nil && v != codecVersion {
-		d.err = fmt.Errorf("value has form %d, this version reads %d", v, codecVersion)
-	}
+	d, _ := newDecUpTo(b, codecVersion)
+	d.shared = shared
 	return d
+}
+
+// newDecUpTo starts a value of which there is more than one form, and tells
+// which one this is.
+func newDecUpTo(b []byte, newest uint64) (d dec, form uint64) {
+	d = dec{b: b}
+	if form = d.u(); d.err == nil && (form < codecVersion || form > newest) {
+		d.err = fmt.Errorf("value has form %d, this version reads %d", form, newest)
+	}
+	return d, form
 }
 
 func (d *dec) fail(err error) {
@@ -206,9 +214,17 @@ func decodeBucket(id ledger.BucketID, v []byte) (ledger.Bucket, error) {
 	return b, d.end()
 }
 
+// budgetWithKind is the form of a budget's row that appends what wallets have.
+// A promotion budget keeps the first form, which has none of it.
+const budgetWithKind = 2
+
 func encodeBudget(b *ledger.Budget) []byte {
 	var e enc
-	e.u(codecVersion)
+	form := uint64(codecVersion)
+	if b.Kind != ledger.KindPromotion {
+		form = budgetWithKind
+	}
+	e.u(form)
 	e.str(b.Currency)
 	e.u(uint64(b.State))
 	p := &b.Policy
@@ -224,11 +240,16 @@ func encodeBudget(b *ledger.Budget) []byte {
 	e.u(uint64(b.Epoch.Buckets))
 	e.time(b.Created)
 	e.raw(b.Definition)
+	if form == budgetWithKind {
+		e.u(uint64(b.Kind))
+		e.i(p.Overdraft)
+		e.i(p.DebtCap)
+	}
 	return e
 }
 
 func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
-	d := newDec(v)
+	d, form := newDecUpTo(v, budgetWithKind)
 	b := &ledger.Budget{ID: id, Currency: d.str()}
 	b.State = ledger.BudgetState(d.max(uint64(ledger.BudgetClosed)))
 	if b.State == 0 {
@@ -252,6 +273,12 @@ func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
 	}
 	b.Created = d.time()
 	b.Definition = d.raw()
+	if form == budgetWithKind {
+		if b.Kind = ledger.BudgetKind(d.max(uint64(ledger.KindWallet))); b.Kind == ledger.KindPromotion {
+			d.fail(errValue) // it keeps the first form
+		}
+		p.Overdraft, p.DebtCap = d.i(), d.i()
+	}
 	return b, d.end()
 }
 

@@ -195,7 +195,7 @@ func (s *Store) RebuildExpiry(ctx context.Context, progress func(scanned, writte
 type hold struct {
 	key     ledger.OrderKey
 	attempt *ledger.Attempt
-	seq     uint64 // of its RESERVE entry, which no other hold of the bucket has
+	seq     uint64 // of the entry that made it, which no other hold of the bucket has
 }
 
 // heldIn finds the holds in a page of reservation rows, and the first error
@@ -222,8 +222,10 @@ func holdsOf(res *ledger.Reservation) (held []hold) {
 			continue
 		}
 		h := hold{key: res.Key, attempt: a}
-		if rc := receiptOf(a, ledger.OpReserve, ""); rc != nil {
-			h.seq = rc.Outcome.Seq
+		for i := range a.Receipts {
+			if rc := &a.Receipts[i]; rc.Op.Opens() && rc.Outcome.Seq > 0 {
+				h.seq = rc.Outcome.Seq
+			}
 		}
 		held = append(held, h)
 	}

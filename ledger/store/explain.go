@@ -52,6 +52,9 @@ func (s *Store) Explain(ctx context.Context, tenant, order, benefit string) (*Ex
 				return nil, err
 			}
 		}
+		if err := s.tellLines(ctx, ex, res); err != nil {
+			return nil, err
+		}
 	}
 	slices.SortStableFunc(ex.Timeline, func(a, b TimelineEvent) int { return a.Time.Compare(b.Time) })
 	return ex, s.fetchEntries(ctx, ex.Timeline)
@@ -85,7 +88,7 @@ func (s *Store) rowsOf(ctx context.Context, tenant, order, benefit string) (out 
 func tell(ex *Explanation, res *ledger.Reservation, a *ledger.Attempt) {
 	for i := range a.Receipts {
 		rc := &a.Receipts[i]
-		ev := TimelineEvent{Time: rc.Outcome.At, Benefit: res.Key.Benefit, Attempt: a.Number, Op: rc.Op, Text: inWords(a, rc)}
+		ev := TimelineEvent{Time: rc.Outcome.At, Benefit: res.Key.Benefit, Attempt: a.Number, Op: rc.Op, Text: inWords(a, rc), id: rc.ID}
 		if rc.Outcome.Seq > 0 {
 			ev.Entry = &EntryView{Bucket: rc.Outcome.Bucket, Entry: ledger.Entry{Seq: rc.Outcome.Seq}}
 		}
@@ -109,10 +112,15 @@ func (s *Store) tellCase(ctx context.Context, ex *Explanation, res *ledger.Reser
 				return corrupt("case", err)
 			}
 			if c.Key == res.Key && c.Attempt == a.Number {
-				ex.Timeline = append(ex.Timeline, TimelineEvent{
+				ev := TimelineEvent{
 					Time: c.Opened, Benefit: c.Key.Benefit, Attempt: c.Attempt, Op: ledger.OpCommit,
 					Text: fmt.Sprintf("late commit of %s refused after expiry; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency)),
-				})
+				}
+				if c.Key.IsJob() {
+					ev.Op = ledger.OpReclaimCharge
+					ev.Text = fmt.Sprintf("delivered, but %s could not be taken; a case was opened for a person to decide", money(c.Amount, a.Leg.Currency))
+				}
+				ex.Timeline = append(ex.Timeline, ev)
 				return errCutoff
 			}
 		}
@@ -181,6 +189,9 @@ func inWords(a *ledger.Attempt, rc *ledger.Receipt) string {
 	if rc.Void {
 		return fmt.Sprintf("%s%s settled as never happening, after a caller had lost its answer", rc.Op, withID(rc))
 	}
+	if words := jobInWords(a, rc); words != "" {
+		return words
+	}
 	o, cur := &rc.Outcome, a.Leg.Currency
 	amount := money(o.Amount, cur)
 	switch rc.Op {
@@ -218,11 +229,8 @@ func inWords(a *ledger.Attempt, rc *ledger.Receipt) string {
 
 func reserveInWords(a *ledger.Attempt, rc *ledger.Receipt) string {
 	o, cur := &rc.Outcome, a.Leg.Currency
-	if rc.Rejection == ledger.InsufficientBudget {
-		return fmt.Sprintf("refused: %s, %s asked of budget %s, %s available", rc.Rejection, money(rc.Requested, cur), o.Bucket.Budget, money(rc.Available, cur))
-	}
 	if rc.Rejection != "" {
-		return fmt.Sprintf("refused: %s, %s asked of budget %s", rc.Rejection, money(a.Leg.Amount, cur), o.Bucket.Budget)
+		return refusedInWords(a, rc, "budget")
 	}
 	return fmt.Sprintf("reserved %s of budget %s for %s, until %s", money(o.Amount, cur), o.Bucket.Budget, span(o.Expires.Sub(a.Created)), clock(o))
 }

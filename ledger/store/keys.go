@@ -24,6 +24,7 @@ import (
 //	I, tenant, idempotency key                          receipt of a budget command
 //	S, partition                                        signal
 //	C, tenant, opened, order, benefit, attempt          case
+//	A, h(order), tenant, order, benefit, attempt, refund  who paid and got back what, per line and funder
 const (
 	tableMeta        = "M"
 	tableBudget      = "B"
@@ -35,6 +36,7 @@ const (
 	tableReceipt     = "I"
 	tableSignal      = "S"
 	tableCase        = "C"
+	tableAllocation  = "A"
 )
 
 // Layout constants. They are part of the stored format.
@@ -93,7 +95,7 @@ func (s *Store) bucketKey(b ledger.BucketID) key      { return s.key(tableBucket
 func (s *Store) bucketsOf(b ledger.BudgetID) kv.Range { return s.key(tableBucket).budget(b).all() }
 
 func (s *Store) orderPrefix(tenant, order string) key {
-	return s.key(tableReservation).uint(uint64(byte(hash64(tenant, order)))).str(tenant).str(order)
+	return s.key(tableReservation).uint(uint64(byte(ledger.Hash64(0, tenant, order)))).str(tenant).str(order)
 }
 
 func (s *Store) reservationKey(k ledger.OrderKey) key {
@@ -157,24 +159,27 @@ func slotOf(b ledger.BucketID) uint64      { return bucketHash(b) % ExpirySlots 
 func partitionOf(b ledger.BucketID) uint64 { return bucketHash(b) >> 32 % Partitions }
 
 func bucketHash(b ledger.BucketID) uint64 {
-	return hash64(b.Budget.Tenant, b.Budget.Funder, b.Budget.Key, string([]byte{byte(b.Index >> 8), byte(b.Index)}))
+	return ledger.Hash64(0, b.Budget.Tenant, b.Budget.Funder, b.Budget.Key, string([]byte{byte(b.Index >> 8), byte(b.Index)}))
 }
 
-// hash64 is 64-bit FNV-1a over the strings, each ended by a zero byte, with
-// MurmurHash3's finalizer. It is part of the stored format.
-func hash64(parts ...string) uint64 {
-	h := uint64(14695981039346656037)
-	for _, p := range parts {
-		for i := 0; i < len(p); i++ {
-			h = (h ^ uint64(p[i])) * 1099511628211
-		}
-		h *= 1099511628211
-	}
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
+// Allocations: of one benefit of an order, of one attempt (an empty refund id)
+// and of one of its refunds.
+
+func (s *Store) allocationsKey(k ledger.OrderKey) key {
+	return s.key(tableAllocation).uint(uint64(byte(ledger.Hash64(0, k.Tenant, k.Order)))).str(k.Tenant).str(k.Order).str(k.Benefit)
+}
+
+func (s *Store) allocationKey(k ledger.OrderKey, attempt uint32, refund string) key {
+	return s.allocationsKey(k).uint(uint64(attempt)).str(refund)
+}
+
+// allocationOf takes an allocation's key apart.
+func (s *Store) allocationOf(b []byte) (k ledger.OrderKey, attempt uint32, refund string, err error) {
+	r := s.read(b, tableAllocation)
+	r.uint() // h(order)
+	k = ledger.OrderKey{Tenant: r.str(), Order: r.str(), Benefit: r.str()}
+	attempt, refund = uint32(r.uint()), r.str()
+	return k, attempt, refund, r.end()
 }
 
 // keyReader takes a key apart again.

@@ -28,6 +28,8 @@ func TestKeysAreFixed(t *testing.T) {
 		{"expiry", s.expiryKey(1_772_366_400, bucket, 300, 0), "636f6666657202580015381869a42a4002743100026272616e640002737072696e6700150716012c14"},
 		{"receipt", s.receiptKey("t1", "f1"), "636f666665720249000274310002663100"},
 		{"signal", s.signalKey(3), "636f666665720253001503"},
+		{"allocation", s.allocationKey(orderKey("o"), 1, ""), "636f6666657202410015bc02743100026f0002636f75706f6e0015010200"},
+		{"split", s.allocationKey(orderKey("o"), 1, "r1"), "636f6666657202410015bc02743100026f0002636f75706f6e00150102723100"},
 	} {
 		if got := hex.EncodeToString(tc.key); got != tc.want {
 			t.Errorf("%s key is %s, want %s", tc.name, got, tc.want)

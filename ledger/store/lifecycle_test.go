@@ -21,7 +21,7 @@ func story(b *bench) {
 		onBudget(ledger.OpFund, "closing", "f2", 1_000),
 		onBudget(ledger.OpDefund, "spring", "d1", 999),
 		reserve("spring", "held", 500),
-		reserve("spring", "paid", 700),
+		quoted(reserve("spring", "paid", 700)),
 		reserve("spring", "over", 100),
 		reserve("spring", "late", 60),
 		reserve("spring", "gone", 70),
@@ -44,6 +44,15 @@ func story(b *bench) {
 		withAttempt(reserve("spring", "never", 25), 2))
 	b.refused(ledger.LateCommitCase, on(ledger.OpCommit, "case", "p1", 0))
 	b.refused(ledger.CancelledBeforeReserve, reserve("spring", "never", 25))
+}
+
+// quoted adds a quote to a reserve of 700: two lines and two funders.
+func quoted(c ledger.Command) ledger.Command {
+	c.Quote = &ledger.Quote{
+		ID: "q-1", Lines: []ledger.QuoteLine{{ID: "A", Quantity: 3, Amount: 400}, {ID: "B", Quantity: 1, Amount: 300}},
+		Funders: []ledger.Funder{{ID: "brand", Weight: 60}, {ID: "shop", Weight: 40}},
+	}
+	return c
 }
 
 func TestLifecycle(t *testing.T) {
@@ -80,8 +89,8 @@ func TestExplainTellsEverything(t *testing.T) {
 		want  []string
 	}{
 		{"paid", []string{
-			"reserved 7.00 BRL of budget spring for 15m, until 2026-03-01 12:15:00.000 UTC", "committed 6.50 BRL (payment p1)",
-			"refunded 0.50 BRL (refund r1) to the budget; 0.50 BRL of 6.50 BRL refunded",
+			"reserved 7.00 BRL of budget spring for 15m, until 2026-03-01 12:15:00.000 UTC; quote q-1: 2 lines, funded by brand 60, shop 40", "committed 6.50 BRL (payment p1)",
+			"refunded 0.50 BRL (refund r1) to the budget; 0.50 BRL of 6.50 BRL refunded; line A 0.29 BRL (brand 0.17, shop 0.12); line B 0.21 BRL (brand 0.13, shop 0.08)",
 		}},
 		{"over", []string{"reserved 1.00 BRL", "committed 1.10 BRL (payment p1), which is 0.10 BRL above what was reserved"}},
 		{"held", []string{"reserved 5.00 BRL", "extended (operation e1), now held until 2026-03-01 12:30:00.000 UTC"}},

@@ -79,44 +79,6 @@ func (s *Store) Definition(ctx context.Context, id ledger.BudgetID) (*ledger.Bud
 	return b, err
 }
 
-// Budgets lists a tenant's budgets by name.
-func (s *Store) Budgets(ctx context.Context, tenant string, p Page) (views []BudgetView, next string, err error) {
-	rng := s.key(tableBudget).str(tenant).all()
-	from, size, err := s.open(p, "budgets/"+tenant, rng)
-	if err != nil {
-		return nil, "", err
-	}
-	err = s.readTx(ctx, func(r kv.Reader) error {
-		views, next = nil, ""
-		rows, more, err := r.Range(from, kv.RangeOptions{Limit: size}).Wait()
-		if err != nil {
-			return err
-		}
-		pending := make([]kv.Rows, len(rows))
-		ids := make([]ledger.BudgetID, len(rows))
-		for i, row := range rows {
-			k := s.read(row.Key, tableBudget)
-			ids[i] = k.budget()
-			if err := k.end(); err != nil {
-				return corrupt("budget key", err)
-			}
-			pending[i] = r.Range(s.bucketsOf(ids[i]), kv.RangeOptions{})
-		}
-		for i, row := range rows {
-			view, err := s.view(ids[i], row.Value, pending[i])
-			if err != nil {
-				return err
-			}
-			views = append(views, *view)
-		}
-		if more {
-			next = s.token("budgets/"+tenant, rows[len(rows)-1].Key)
-		}
-		return nil
-	})
-	return views, next, err
-}
-
 // Reservation reads the row of one benefit of one order.
 func (s *Store) Reservation(ctx context.Context, k ledger.OrderKey) (*ledger.Reservation, error) {
 	rows, err := s.Locate(ctx, []ledger.OrderKey{k})

@@ -43,7 +43,7 @@ func (s *Store) Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time
 	}
 	for i := range view.Buckets {
 		b, out := &view.Buckets[i], &rep.Buckets[i]
-		if err := s.replayBucket(ctx, b, tails[i], cutoff, out); err != nil {
+		if err := s.replayBucket(ctx, b, view.Policy.Floor(), tails[i], cutoff, out); err != nil {
 			return nil, err
 		}
 		total, ok := rep.Total.Add(out.Replayed)
@@ -55,13 +55,14 @@ func (s *Store) Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time
 	return rep, nil
 }
 
-func (s *Store) replayBucket(ctx context.Context, b *ledger.Bucket, tail uint64, cutoff time.Time, out *BucketReplay) error {
+func (s *Store) replayBucket(ctx context.Context, b *ledger.Bucket, floor int64, tail uint64, cutoff time.Time, out *BucketReplay) error {
 	*out = BucketReplay{Bucket: b.ID}
 	w := s.newWalker(b.ID, func(_ checkID, format string, args ...any) {
 		if out.Problem == "" {
 			out.Problem = fmt.Sprintf(format, args...)
 		}
 	})
+	w.floor = floor
 	if !cutoff.IsZero() {
 		w.until = cutoff.UnixMilli()
 	}
@@ -138,17 +139,23 @@ func sums(b ledger.Balances) string {
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// negative names a balance that may not be, or is empty.
-func negative(b *ledger.Balances) string {
+// negative names a balance that may not be, or is empty. Available may go down
+// to floor.
+func negative(b *ledger.Balances, floor int64) string {
 	for _, x := range [...]struct {
 		name string
 		v    int64
-	}{{"available", b.Available}, {"reserved", b.Reserved}, {"committed", b.Committed}, {"reversed", b.Reversed}, {"funded", b.Funded}} {
+	}{{"reserved", b.Reserved}, {"committed", b.Committed}, {"reversed", b.Reversed}, {"funded", b.Funded}} {
 		if x.v < 0 {
 			return fmt.Sprintf("%s is %d, below zero", x.name, x.v)
 		}
 	}
-	if b.Reversed > b.Committed {
+	switch {
+	case b.Available < floor && floor == 0:
+		return fmt.Sprintf("available is %d, below zero", b.Available)
+	case b.Available < floor:
+		return fmt.Sprintf("available is %d, below %d, which is all that the wallet may owe", b.Available, floor)
+	case b.Reversed > b.Committed:
 		return fmt.Sprintf("reversed %d is above committed %d", b.Reversed, b.Committed)
 	}
 	return ""

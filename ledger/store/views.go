@@ -82,15 +82,44 @@ type TimelineEvent struct {
 	Attempt uint32
 	Op      ledger.Op
 	Text    string
-	// Entry is nil for what moves nothing (refusals, voids, tombstones).
+	// Entry is nil for what moves nothing (refusals, voids, tombstones,
+	// deliveries of what was charged).
 	Entry *EntryView
+	id    string // of the command
 }
 
 // Explanation is everything that happened to an order.
 type Explanation struct {
 	Order        string
 	Reservations []ledger.Reservation
-	Timeline     []TimelineEvent
+	// Allocations are those of the quoted attempts.
+	Allocations []AllocationView
+	Timeline    []TimelineEvent
+}
+
+// StatementView is one page of a wallet's statement. What is available is the
+// balance; Rows carry it after each entry.
+type StatementView struct {
+	Wallet           ledger.Budget
+	From, Cutoff     time.Time
+	Opening, Closing ledger.Balances
+	Rows             []EntryView
+}
+
+// AllocationView is who paid what of one quoted attempt, and what was refunded.
+type AllocationView struct {
+	Key     ledger.OrderKey
+	Attempt uint32
+	ledger.Allocation
+	// Refunds are in the order of their ids; those that were undone are among
+	// them.
+	Refunds []RefundView
+}
+
+// RefundView is what one refund took from which line and funder.
+type RefundView struct {
+	ID string
+	ledger.Split
 }
 
 // CaseView is a case with the state its reservation has now.

@@ -27,6 +27,8 @@ type walker struct {
 	sealed func(h *blockHeader, first uint64)
 	// until, if not zero, ends the walk before the first block after it.
 	until int64
+	// floor is the lowest legal available of the bucket.
+	floor int64
 
 	seq             uint64
 	hash            [32]byte
@@ -167,14 +169,14 @@ func (w *walker) step(e *rawEntry) {
 	} else {
 		w.report(checkReplay, "the sum of bucket %s overflows with entry %d", w.bucket, e.seq)
 	}
-	if w.after = e.after; w.after.Check() != nil {
+	if w.after = e.after; w.after.Check(w.floor) != nil {
 		w.illegal(e)
 	}
 }
 
 // illegal says which of the rules for balances an entry breaks.
 func (w *walker) illegal(e *rawEntry) {
-	if why := negative(&e.after); why != "" {
+	if why := negative(&e.after, w.floor); why != "" {
 		w.report(checkLegal, "after entry %d of bucket %s %s", e.seq, w.bucket, why)
 	}
 	if why := addsUp(&e.after); why != "" {

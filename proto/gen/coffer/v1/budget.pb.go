@@ -238,6 +238,58 @@ func (OnUnavailable) EnumDescriptor() ([]byte, []int) {
 	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{3}
 }
 
+// BudgetKind says what a budget's money is for.
+type BudgetKind int32
+
+const (
+	BudgetKind_BUDGET_KIND_UNSPECIFIED BudgetKind = 0
+	// Benefits of orders.
+	BudgetKind_BUDGET_KIND_PROMOTION BudgetKind = 1
+	// A customer's credits; CreditService has the rest.
+	BudgetKind_BUDGET_KIND_WALLET BudgetKind = 2
+)
+
+// Enum value maps for BudgetKind.
+var (
+	BudgetKind_name = map[int32]string{
+		0: "BUDGET_KIND_UNSPECIFIED",
+		1: "BUDGET_KIND_PROMOTION",
+		2: "BUDGET_KIND_WALLET",
+	}
+	BudgetKind_value = map[string]int32{
+		"BUDGET_KIND_UNSPECIFIED": 0,
+		"BUDGET_KIND_PROMOTION":   1,
+		"BUDGET_KIND_WALLET":      2,
+	}
+)
+
+func (x BudgetKind) Enum() *BudgetKind {
+	p := new(BudgetKind)
+	*p = x
+	return p
+}
+
+func (x BudgetKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BudgetKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_coffer_v1_budget_proto_enumTypes[4].Descriptor()
+}
+
+func (BudgetKind) Type() protoreflect.EnumType {
+	return &file_coffer_v1_budget_proto_enumTypes[4]
+}
+
+func (x BudgetKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BudgetKind.Descriptor instead.
+func (BudgetKind) EnumDescriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{4}
+}
+
 // OverCommit bounds a Commit above the reserved amount, by the larger of the
 // two. Both zero refuses it.
 type OverCommit struct {
@@ -389,7 +441,8 @@ type Budget struct {
 	RoutingEpoch uint32                 `protobuf:"varint,6,opt,name=routing_epoch,json=routingEpoch,proto3" json:"routing_epoch,omitempty"`
 	CreateTime   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// The sum over all buckets.
-	Balances      *Balances `protobuf:"bytes,8,opt,name=balances,proto3" json:"balances,omitempty"`
+	Balances      *Balances  `protobuf:"bytes,8,opt,name=balances,proto3" json:"balances,omitempty"`
+	Kind          BudgetKind `protobuf:"varint,9,opt,name=kind,proto3,enum=coffer.v1.BudgetKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +531,13 @@ func (x *Budget) GetBalances() *Balances {
 		return x.Balances
 	}
 	return nil
+}
+
+func (x *Budget) GetKind() BudgetKind {
+	if x != nil {
+		return x.Kind
+	}
+	return BudgetKind_BUDGET_KIND_UNSPECIFIED
 }
 
 type BucketBalances struct {
@@ -1444,7 +1504,7 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\vover_commit\x18\x04 \x01(\v2\x15.coffer.v1.OverCommitR\n" +
 	"overCommit\x12-\n" +
 	"\rreversal_sink\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x81\x02R\freversalSink\x12O\n" +
-	"\fmax_lifetime\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xb0\xbd\x102\x02\b\x01R\vmaxLifetime\"\xc8\x02\n" +
+	"\fmax_lifetime\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xb0\xbd\x102\x02\b\x01R\vmaxLifetime\"\xf3\x02\n" +
 	"\x06Budget\x12\x16\n" +
 	"\x06budget\x18\x01 \x01(\tR\x06budget\x12\x1a\n" +
 	"\bcurrency\x18\x02 \x01(\tR\bcurrency\x12,\n" +
@@ -1454,7 +1514,8 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\rrouting_epoch\x18\x06 \x01(\rR\froutingEpoch\x12;\n" +
 	"\vcreate_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12/\n" +
-	"\bbalances\x18\b \x01(\v2\x13.coffer.v1.BalancesR\bbalances\"\x96\x01\n" +
+	"\bbalances\x18\b \x01(\v2\x13.coffer.v1.BalancesR\bbalances\x12)\n" +
+	"\x04kind\x18\t \x01(\x0e2\x15.coffer.v1.BudgetKindR\x04kind\"\x96\x01\n" +
 	"\x0eBucketBalances\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\rR\x06bucket\x12 \n" +
 	"\vunallocated\x18\x02 \x01(\bR\vunallocated\x12/\n" +
@@ -1545,7 +1606,12 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\rOnUnavailable\x12\x1e\n" +
 	"\x1aON_UNAVAILABLE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aON_UNAVAILABLE_FAIL_CLOSED\x10\x01\x12\x1f\n" +
-	"\x1bON_UNAVAILABLE_SKIP_BENEFIT\x10\x022\x92\x05\n" +
+	"\x1bON_UNAVAILABLE_SKIP_BENEFIT\x10\x02*\\\n" +
+	"\n" +
+	"BudgetKind\x12\x1b\n" +
+	"\x17BUDGET_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15BUDGET_KIND_PROMOTION\x10\x01\x12\x16\n" +
+	"\x12BUDGET_KIND_WALLET\x10\x022\x92\x05\n" +
 	"\rBudgetService\x12O\n" +
 	"\fCreateBudget\x12\x1e.coffer.v1.CreateBudgetRequest\x1a\x1f.coffer.v1.CreateBudgetResponse\x12K\n" +
 	"\tGetBudget\x12\x1b.coffer.v1.GetBudgetRequest\x1a\x1c.coffer.v1.GetBudgetResponse\"\x03\x90\x02\x01\x12Q\n" +
@@ -1569,79 +1635,81 @@ func file_coffer_v1_budget_proto_rawDescGZIP() []byte {
 	return file_coffer_v1_budget_proto_rawDescData
 }
 
-var file_coffer_v1_budget_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_coffer_v1_budget_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_coffer_v1_budget_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_coffer_v1_budget_proto_goTypes = []any{
 	(BudgetState)(0),               // 0: coffer.v1.BudgetState
 	(LateCommit)(0),                // 1: coffer.v1.LateCommit
 	(Exhaustion)(0),                // 2: coffer.v1.Exhaustion
 	(OnUnavailable)(0),             // 3: coffer.v1.OnUnavailable
-	(*OverCommit)(nil),             // 4: coffer.v1.OverCommit
-	(*BudgetPolicy)(nil),           // 5: coffer.v1.BudgetPolicy
-	(*Budget)(nil),                 // 6: coffer.v1.Budget
-	(*BucketBalances)(nil),         // 7: coffer.v1.BucketBalances
-	(*CreateBudgetRequest)(nil),    // 8: coffer.v1.CreateBudgetRequest
-	(*CreateBudgetResponse)(nil),   // 9: coffer.v1.CreateBudgetResponse
-	(*GetBudgetRequest)(nil),       // 10: coffer.v1.GetBudgetRequest
-	(*GetBudgetResponse)(nil),      // 11: coffer.v1.GetBudgetResponse
-	(*ListBudgetsRequest)(nil),     // 12: coffer.v1.ListBudgetsRequest
-	(*ListBudgetsResponse)(nil),    // 13: coffer.v1.ListBudgetsResponse
-	(*FundBudgetRequest)(nil),      // 14: coffer.v1.FundBudgetRequest
-	(*FundBudgetResponse)(nil),     // 15: coffer.v1.FundBudgetResponse
-	(*DefundBudgetRequest)(nil),    // 16: coffer.v1.DefundBudgetRequest
-	(*DefundBudgetResponse)(nil),   // 17: coffer.v1.DefundBudgetResponse
-	(*FreezeBudgetRequest)(nil),    // 18: coffer.v1.FreezeBudgetRequest
-	(*FreezeBudgetResponse)(nil),   // 19: coffer.v1.FreezeBudgetResponse
-	(*UnfreezeBudgetRequest)(nil),  // 20: coffer.v1.UnfreezeBudgetRequest
-	(*UnfreezeBudgetResponse)(nil), // 21: coffer.v1.UnfreezeBudgetResponse
-	(*CloseBudgetRequest)(nil),     // 22: coffer.v1.CloseBudgetRequest
-	(*CloseBudgetResponse)(nil),    // 23: coffer.v1.CloseBudgetResponse
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
-	(*Balances)(nil),               // 26: coffer.v1.Balances
+	(BudgetKind)(0),                // 4: coffer.v1.BudgetKind
+	(*OverCommit)(nil),             // 5: coffer.v1.OverCommit
+	(*BudgetPolicy)(nil),           // 6: coffer.v1.BudgetPolicy
+	(*Budget)(nil),                 // 7: coffer.v1.Budget
+	(*BucketBalances)(nil),         // 8: coffer.v1.BucketBalances
+	(*CreateBudgetRequest)(nil),    // 9: coffer.v1.CreateBudgetRequest
+	(*CreateBudgetResponse)(nil),   // 10: coffer.v1.CreateBudgetResponse
+	(*GetBudgetRequest)(nil),       // 11: coffer.v1.GetBudgetRequest
+	(*GetBudgetResponse)(nil),      // 12: coffer.v1.GetBudgetResponse
+	(*ListBudgetsRequest)(nil),     // 13: coffer.v1.ListBudgetsRequest
+	(*ListBudgetsResponse)(nil),    // 14: coffer.v1.ListBudgetsResponse
+	(*FundBudgetRequest)(nil),      // 15: coffer.v1.FundBudgetRequest
+	(*FundBudgetResponse)(nil),     // 16: coffer.v1.FundBudgetResponse
+	(*DefundBudgetRequest)(nil),    // 17: coffer.v1.DefundBudgetRequest
+	(*DefundBudgetResponse)(nil),   // 18: coffer.v1.DefundBudgetResponse
+	(*FreezeBudgetRequest)(nil),    // 19: coffer.v1.FreezeBudgetRequest
+	(*FreezeBudgetResponse)(nil),   // 20: coffer.v1.FreezeBudgetResponse
+	(*UnfreezeBudgetRequest)(nil),  // 21: coffer.v1.UnfreezeBudgetRequest
+	(*UnfreezeBudgetResponse)(nil), // 22: coffer.v1.UnfreezeBudgetResponse
+	(*CloseBudgetRequest)(nil),     // 23: coffer.v1.CloseBudgetRequest
+	(*CloseBudgetResponse)(nil),    // 24: coffer.v1.CloseBudgetResponse
+	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*Balances)(nil),               // 27: coffer.v1.Balances
 }
 var file_coffer_v1_budget_proto_depIdxs = []int32{
 	1,  // 0: coffer.v1.BudgetPolicy.late_commit:type_name -> coffer.v1.LateCommit
 	2,  // 1: coffer.v1.BudgetPolicy.exhaustion:type_name -> coffer.v1.Exhaustion
 	3,  // 2: coffer.v1.BudgetPolicy.on_unavailable:type_name -> coffer.v1.OnUnavailable
-	4,  // 3: coffer.v1.BudgetPolicy.over_commit:type_name -> coffer.v1.OverCommit
-	24, // 4: coffer.v1.BudgetPolicy.max_lifetime:type_name -> google.protobuf.Duration
+	5,  // 3: coffer.v1.BudgetPolicy.over_commit:type_name -> coffer.v1.OverCommit
+	25, // 4: coffer.v1.BudgetPolicy.max_lifetime:type_name -> google.protobuf.Duration
 	0,  // 5: coffer.v1.Budget.state:type_name -> coffer.v1.BudgetState
-	5,  // 6: coffer.v1.Budget.policy:type_name -> coffer.v1.BudgetPolicy
-	25, // 7: coffer.v1.Budget.create_time:type_name -> google.protobuf.Timestamp
-	26, // 8: coffer.v1.Budget.balances:type_name -> coffer.v1.Balances
-	26, // 9: coffer.v1.BucketBalances.balances:type_name -> coffer.v1.Balances
-	5,  // 10: coffer.v1.CreateBudgetRequest.policy:type_name -> coffer.v1.BudgetPolicy
-	6,  // 11: coffer.v1.CreateBudgetResponse.budget:type_name -> coffer.v1.Budget
-	6,  // 12: coffer.v1.GetBudgetResponse.budget:type_name -> coffer.v1.Budget
-	7,  // 13: coffer.v1.GetBudgetResponse.buckets:type_name -> coffer.v1.BucketBalances
-	6,  // 14: coffer.v1.ListBudgetsResponse.budgets:type_name -> coffer.v1.Budget
-	6,  // 15: coffer.v1.FundBudgetResponse.budget:type_name -> coffer.v1.Budget
-	6,  // 16: coffer.v1.DefundBudgetResponse.budget:type_name -> coffer.v1.Budget
-	6,  // 17: coffer.v1.FreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
-	6,  // 18: coffer.v1.UnfreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
-	6,  // 19: coffer.v1.CloseBudgetResponse.budget:type_name -> coffer.v1.Budget
-	8,  // 20: coffer.v1.BudgetService.CreateBudget:input_type -> coffer.v1.CreateBudgetRequest
-	10, // 21: coffer.v1.BudgetService.GetBudget:input_type -> coffer.v1.GetBudgetRequest
-	12, // 22: coffer.v1.BudgetService.ListBudgets:input_type -> coffer.v1.ListBudgetsRequest
-	14, // 23: coffer.v1.BudgetService.FundBudget:input_type -> coffer.v1.FundBudgetRequest
-	16, // 24: coffer.v1.BudgetService.DefundBudget:input_type -> coffer.v1.DefundBudgetRequest
-	18, // 25: coffer.v1.BudgetService.FreezeBudget:input_type -> coffer.v1.FreezeBudgetRequest
-	20, // 26: coffer.v1.BudgetService.UnfreezeBudget:input_type -> coffer.v1.UnfreezeBudgetRequest
-	22, // 27: coffer.v1.BudgetService.CloseBudget:input_type -> coffer.v1.CloseBudgetRequest
-	9,  // 28: coffer.v1.BudgetService.CreateBudget:output_type -> coffer.v1.CreateBudgetResponse
-	11, // 29: coffer.v1.BudgetService.GetBudget:output_type -> coffer.v1.GetBudgetResponse
-	13, // 30: coffer.v1.BudgetService.ListBudgets:output_type -> coffer.v1.ListBudgetsResponse
-	15, // 31: coffer.v1.BudgetService.FundBudget:output_type -> coffer.v1.FundBudgetResponse
-	17, // 32: coffer.v1.BudgetService.DefundBudget:output_type -> coffer.v1.DefundBudgetResponse
-	19, // 33: coffer.v1.BudgetService.FreezeBudget:output_type -> coffer.v1.FreezeBudgetResponse
-	21, // 34: coffer.v1.BudgetService.UnfreezeBudget:output_type -> coffer.v1.UnfreezeBudgetResponse
-	23, // 35: coffer.v1.BudgetService.CloseBudget:output_type -> coffer.v1.CloseBudgetResponse
-	28, // [28:36] is the sub-list for method output_type
-	20, // [20:28] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	6,  // 6: coffer.v1.Budget.policy:type_name -> coffer.v1.BudgetPolicy
+	26, // 7: coffer.v1.Budget.create_time:type_name -> google.protobuf.Timestamp
+	27, // 8: coffer.v1.Budget.balances:type_name -> coffer.v1.Balances
+	4,  // 9: coffer.v1.Budget.kind:type_name -> coffer.v1.BudgetKind
+	27, // 10: coffer.v1.BucketBalances.balances:type_name -> coffer.v1.Balances
+	6,  // 11: coffer.v1.CreateBudgetRequest.policy:type_name -> coffer.v1.BudgetPolicy
+	7,  // 12: coffer.v1.CreateBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 13: coffer.v1.GetBudgetResponse.budget:type_name -> coffer.v1.Budget
+	8,  // 14: coffer.v1.GetBudgetResponse.buckets:type_name -> coffer.v1.BucketBalances
+	7,  // 15: coffer.v1.ListBudgetsResponse.budgets:type_name -> coffer.v1.Budget
+	7,  // 16: coffer.v1.FundBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 17: coffer.v1.DefundBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 18: coffer.v1.FreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 19: coffer.v1.UnfreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 20: coffer.v1.CloseBudgetResponse.budget:type_name -> coffer.v1.Budget
+	9,  // 21: coffer.v1.BudgetService.CreateBudget:input_type -> coffer.v1.CreateBudgetRequest
+	11, // 22: coffer.v1.BudgetService.GetBudget:input_type -> coffer.v1.GetBudgetRequest
+	13, // 23: coffer.v1.BudgetService.ListBudgets:input_type -> coffer.v1.ListBudgetsRequest
+	15, // 24: coffer.v1.BudgetService.FundBudget:input_type -> coffer.v1.FundBudgetRequest
+	17, // 25: coffer.v1.BudgetService.DefundBudget:input_type -> coffer.v1.DefundBudgetRequest
+	19, // 26: coffer.v1.BudgetService.FreezeBudget:input_type -> coffer.v1.FreezeBudgetRequest
+	21, // 27: coffer.v1.BudgetService.UnfreezeBudget:input_type -> coffer.v1.UnfreezeBudgetRequest
+	23, // 28: coffer.v1.BudgetService.CloseBudget:input_type -> coffer.v1.CloseBudgetRequest
+	10, // 29: coffer.v1.BudgetService.CreateBudget:output_type -> coffer.v1.CreateBudgetResponse
+	12, // 30: coffer.v1.BudgetService.GetBudget:output_type -> coffer.v1.GetBudgetResponse
+	14, // 31: coffer.v1.BudgetService.ListBudgets:output_type -> coffer.v1.ListBudgetsResponse
+	16, // 32: coffer.v1.BudgetService.FundBudget:output_type -> coffer.v1.FundBudgetResponse
+	18, // 33: coffer.v1.BudgetService.DefundBudget:output_type -> coffer.v1.DefundBudgetResponse
+	20, // 34: coffer.v1.BudgetService.FreezeBudget:output_type -> coffer.v1.FreezeBudgetResponse
+	22, // 35: coffer.v1.BudgetService.UnfreezeBudget:output_type -> coffer.v1.UnfreezeBudgetResponse
+	24, // 36: coffer.v1.BudgetService.CloseBudget:output_type -> coffer.v1.CloseBudgetResponse
+	29, // [29:37] is the sub-list for method output_type
+	21, // [21:29] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_coffer_v1_budget_proto_init() }
@@ -1655,7 +1723,7 @@ func file_coffer_v1_budget_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coffer_v1_budget_proto_rawDesc), len(file_coffer_v1_budget_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,

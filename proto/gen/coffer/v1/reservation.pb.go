@@ -91,6 +91,9 @@ type ReserveRequest struct {
 	Currency string `protobuf:"bytes,6,opt,name=currency,proto3" json:"currency,omitempty"`
 	// How long the hold lasts, up to the budget's maximum lifetime.
 	Ttl *durationpb.Duration `protobuf:"bytes,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// What the benefit was priced with. It is kept, so that refunds can be made
+	// by order line, and is part of what a repeated Reserve must say again.
+	Quote *Quote `protobuf:"bytes,8,opt,name=quote,proto3" json:"quote,omitempty"`
 	// A tracing id; it has no meaning for the ledger.
 	CorrelationId string `protobuf:"bytes,15,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -176,11 +179,205 @@ func (x *ReserveRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
+func (x *ReserveRequest) GetQuote() *Quote {
+	if x != nil {
+		return x.Quote
+	}
+	return nil
+}
+
 func (x *ReserveRequest) GetCorrelationId() string {
 	if x != nil {
 		return x.CorrelationId
 	}
 	return ""
+}
+
+// Quote divides a benefit over the lines of its order and over who funds it.
+type Quote struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The quote's name at the pricing engine.
+	QuoteId  string   `protobuf:"bytes,1,opt,name=quote_id,json=quoteId,proto3" json:"quote_id,omitempty"`
+	Rounding Rounding `protobuf:"varint,2,opt,name=rounding,proto3,enum=coffer.v1.Rounding" json:"rounding,omitempty"`
+	// Their amounts add up to what is reserved.
+	Lines []*QuoteLine `protobuf:"bytes,3,rep,name=lines,proto3" json:"lines,omitempty"`
+	// They share each line by their weights; none: the budget alone pays.
+	Funders       []*QuoteFunder `protobuf:"bytes,4,rep,name=funders,proto3" json:"funders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quote) Reset() {
+	*x = Quote{}
+	mi := &file_coffer_v1_reservation_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quote) ProtoMessage() {}
+
+func (x *Quote) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_reservation_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quote.ProtoReflect.Descriptor instead.
+func (*Quote) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Quote) GetQuoteId() string {
+	if x != nil {
+		return x.QuoteId
+	}
+	return ""
+}
+
+func (x *Quote) GetRounding() Rounding {
+	if x != nil {
+		return x.Rounding
+	}
+	return Rounding_ROUNDING_UNSPECIFIED
+}
+
+func (x *Quote) GetLines() []*QuoteLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *Quote) GetFunders() []*QuoteFunder {
+	if x != nil {
+		return x.Funders
+	}
+	return nil
+}
+
+type QuoteLine struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	LineId string                 `protobuf:"bytes,1,opt,name=line_id,json=lineId,proto3" json:"line_id,omitempty"`
+	// Units, 1 to 1000000000.
+	Quantity int64 `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	// The benefit on all units of the line.
+	AmountMinor   int64 `protobuf:"varint,3,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuoteLine) Reset() {
+	*x = QuoteLine{}
+	mi := &file_coffer_v1_reservation_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuoteLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuoteLine) ProtoMessage() {}
+
+func (x *QuoteLine) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_reservation_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuoteLine.ProtoReflect.Descriptor instead.
+func (*QuoteLine) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *QuoteLine) GetLineId() string {
+	if x != nil {
+		return x.LineId
+	}
+	return ""
+}
+
+func (x *QuoteLine) GetQuantity() int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *QuoteLine) GetAmountMinor() int64 {
+	if x != nil {
+		return x.AmountMinor
+	}
+	return 0
+}
+
+type QuoteFunder struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	FunderId string                 `protobuf:"bytes,1,opt,name=funder_id,json=funderId,proto3" json:"funder_id,omitempty"`
+	// 1 to 1000000000.
+	Weight        int64 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuoteFunder) Reset() {
+	*x = QuoteFunder{}
+	mi := &file_coffer_v1_reservation_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuoteFunder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuoteFunder) ProtoMessage() {}
+
+func (x *QuoteFunder) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_reservation_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuoteFunder.ProtoReflect.Descriptor instead.
+func (*QuoteFunder) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *QuoteFunder) GetFunderId() string {
+	if x != nil {
+		return x.FunderId
+	}
+	return ""
+}
+
+func (x *QuoteFunder) GetWeight() int64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 type ReserveResponse struct {
@@ -192,7 +389,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[1]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +401,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[1]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +414,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{1}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReserveResponse) GetOutcome() *Outcome {
@@ -251,7 +448,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[2]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +460,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[2]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +473,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{2}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CommitRequest) GetOrderId() string {
@@ -344,7 +541,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[3]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +553,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[3]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +566,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{3}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CommitResponse) GetOutcome() *Outcome {
@@ -400,7 +597,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[4]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +609,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[4]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +622,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{4}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExtendRequest) GetOrderId() string {
@@ -486,7 +683,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[5]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +695,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[5]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +708,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{5}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExtendResponse) GetOutcome() *Outcome {
@@ -539,7 +736,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[6]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +748,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[6]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +761,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{6}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReleaseRequest) GetOrderId() string {
@@ -618,7 +815,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[7]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +827,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[7]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +840,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{7}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReleaseResponse) GetOutcome() *Outcome {
@@ -671,7 +868,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[8]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +880,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[8]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +893,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{8}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReclaimRequest) GetOrderId() string {
@@ -750,7 +947,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[9]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +959,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[9]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +972,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{9}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReclaimResponse) GetOutcome() *Outcome {
@@ -793,9 +990,13 @@ type ReverseRequest struct {
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Optional: saves the server a read. Refused if it is not the
 	// reservation's budget.
-	Budget      string `protobuf:"bytes,4,opt,name=budget,proto3" json:"budget,omitempty"`
-	RefundId    string `protobuf:"bytes,5,opt,name=refund_id,json=refundId,proto3" json:"refund_id,omitempty"`
-	AmountMinor int64  `protobuf:"varint,6,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
+	Budget   string `protobuf:"bytes,4,opt,name=budget,proto3" json:"budget,omitempty"`
+	RefundId string `protobuf:"bytes,5,opt,name=refund_id,json=refundId,proto3" json:"refund_id,omitempty"`
+	// What to refund; 0 with lines. Of a quoted benefit it is divided over what
+	// the lines have left.
+	AmountMinor int64 `protobuf:"varint,6,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
+	// Refund units of the quote's lines instead, by what was paid on them.
+	Lines []*RefundLine `protobuf:"bytes,7,rep,name=lines,proto3" json:"lines,omitempty"`
 	// A tracing id; it has no meaning for the ledger.
 	CorrelationId string `protobuf:"bytes,15,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -804,7 +1005,7 @@ type ReverseRequest struct {
 
 func (x *ReverseRequest) Reset() {
 	*x = ReverseRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[10]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1017,7 @@ func (x *ReverseRequest) String() string {
 func (*ReverseRequest) ProtoMessage() {}
 
 func (x *ReverseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[10]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1030,7 @@ func (x *ReverseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseRequest.ProtoReflect.Descriptor instead.
 func (*ReverseRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{10}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReverseRequest) GetOrderId() string {
@@ -874,11 +1075,70 @@ func (x *ReverseRequest) GetAmountMinor() int64 {
 	return 0
 }
 
+func (x *ReverseRequest) GetLines() []*RefundLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
 func (x *ReverseRequest) GetCorrelationId() string {
 	if x != nil {
 		return x.CorrelationId
 	}
 	return ""
+}
+
+type RefundLine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LineId        string                 `protobuf:"bytes,1,opt,name=line_id,json=lineId,proto3" json:"line_id,omitempty"`
+	Quantity      int64                  `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefundLine) Reset() {
+	*x = RefundLine{}
+	mi := &file_coffer_v1_reservation_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefundLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefundLine) ProtoMessage() {}
+
+func (x *RefundLine) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_reservation_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefundLine.ProtoReflect.Descriptor instead.
+func (*RefundLine) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RefundLine) GetLineId() string {
+	if x != nil {
+		return x.LineId
+	}
+	return ""
+}
+
+func (x *RefundLine) GetQuantity() int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
 }
 
 type ReverseResponse struct {
@@ -890,7 +1150,7 @@ type ReverseResponse struct {
 
 func (x *ReverseResponse) Reset() {
 	*x = ReverseResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[11]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1162,7 @@ func (x *ReverseResponse) String() string {
 func (*ReverseResponse) ProtoMessage() {}
 
 func (x *ReverseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[11]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1175,7 @@ func (x *ReverseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseResponse.ProtoReflect.Descriptor instead.
 func (*ReverseResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{11}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReverseResponse) GetOutcome() *Outcome {
@@ -944,7 +1204,7 @@ type ReinstateRequest struct {
 
 func (x *ReinstateRequest) Reset() {
 	*x = ReinstateRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[12]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1216,7 @@ func (x *ReinstateRequest) String() string {
 func (*ReinstateRequest) ProtoMessage() {}
 
 func (x *ReinstateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[12]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1229,7 @@ func (x *ReinstateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReinstateRequest.ProtoReflect.Descriptor instead.
 func (*ReinstateRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{12}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReinstateRequest) GetOrderId() string {
@@ -1023,7 +1283,7 @@ type ReinstateResponse struct {
 
 func (x *ReinstateResponse) Reset() {
 	*x = ReinstateResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[13]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1295,7 @@ func (x *ReinstateResponse) String() string {
 func (*ReinstateResponse) ProtoMessage() {}
 
 func (x *ReinstateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[13]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1308,7 @@ func (x *ReinstateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReinstateResponse.ProtoReflect.Descriptor instead.
 func (*ReinstateResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{13}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReinstateResponse) GetOutcome() *Outcome {
@@ -1076,7 +1336,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[14]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1348,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[14]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1361,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{14}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResolveRequest) GetOrderId() string {
@@ -1157,7 +1417,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[15]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1429,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[15]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1442,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{15}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResolveResponse) GetResolution() Resolution {
@@ -1216,7 +1476,7 @@ type GetReservationRequest struct {
 
 func (x *GetReservationRequest) Reset() {
 	*x = GetReservationRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[16]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1488,7 @@ func (x *GetReservationRequest) String() string {
 func (*GetReservationRequest) ProtoMessage() {}
 
 func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[16]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1501,7 @@ func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
 func (*GetReservationRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{16}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetReservationRequest) GetOrderId() string {
@@ -1268,7 +1528,7 @@ type GetReservationResponse struct {
 
 func (x *GetReservationResponse) Reset() {
 	*x = GetReservationResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[17]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1540,7 @@ func (x *GetReservationResponse) String() string {
 func (*GetReservationResponse) ProtoMessage() {}
 
 func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[17]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1553,7 @@ func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
 func (*GetReservationResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{17}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetReservationResponse) GetAttempts() []*Reservation {
@@ -1315,6 +1575,12 @@ type Command struct {
 	//	*Command_Reverse
 	//	*Command_Reinstate
 	//	*Command_Resolve
+	//	*Command_Charge
+	//	*Command_Refund
+	//	*Command_ReclaimCharge
+	//	*Command_Hold
+	//	*Command_Settle
+	//	*Command_ReleaseHold
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1322,7 +1588,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[18]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1600,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[18]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1613,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{18}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -1429,6 +1695,60 @@ func (x *Command) GetResolve() *ResolveRequest {
 	return nil
 }
 
+func (x *Command) GetCharge() *ChargeRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_Charge); ok {
+			return x.Charge
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRefund() *RefundRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_Refund); ok {
+			return x.Refund
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReclaimCharge() *CreditServiceReclaimRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_ReclaimCharge); ok {
+			return x.ReclaimCharge
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetHold() *HoldRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_Hold); ok {
+			return x.Hold
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSettle() *SettleRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReleaseHold() *ReleaseHoldRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_ReleaseHold); ok {
+			return x.ReleaseHold
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -1465,6 +1785,31 @@ type Command_Resolve struct {
 	Resolve *ResolveRequest `protobuf:"bytes,8,opt,name=resolve,proto3,oneof"`
 }
 
+type Command_Charge struct {
+	// On jobs.
+	Charge *ChargeRequest `protobuf:"bytes,32,opt,name=charge,proto3,oneof"`
+}
+
+type Command_Refund struct {
+	Refund *RefundRequest `protobuf:"bytes,33,opt,name=refund,proto3,oneof"`
+}
+
+type Command_ReclaimCharge struct {
+	ReclaimCharge *CreditServiceReclaimRequest `protobuf:"bytes,34,opt,name=reclaim_charge,json=reclaimCharge,proto3,oneof"`
+}
+
+type Command_Hold struct {
+	Hold *HoldRequest `protobuf:"bytes,35,opt,name=hold,proto3,oneof"`
+}
+
+type Command_Settle struct {
+	Settle *SettleRequest `protobuf:"bytes,36,opt,name=settle,proto3,oneof"`
+}
+
+type Command_ReleaseHold struct {
+	ReleaseHold *ReleaseHoldRequest `protobuf:"bytes,37,opt,name=release_hold,json=releaseHold,proto3,oneof"`
+}
+
 func (*Command_Reserve) isCommand_Command() {}
 
 func (*Command_Commit) isCommand_Command() {}
@@ -1481,6 +1826,18 @@ func (*Command_Reinstate) isCommand_Command() {}
 
 func (*Command_Resolve) isCommand_Command() {}
 
+func (*Command_Charge) isCommand_Command() {}
+
+func (*Command_Refund) isCommand_Command() {}
+
+func (*Command_ReclaimCharge) isCommand_Command() {}
+
+func (*Command_Hold) isCommand_Command() {}
+
+func (*Command_Settle) isCommand_Command() {}
+
+func (*Command_ReleaseHold) isCommand_Command() {}
+
 type ExecuteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each command is checked by itself, so that a bad one harms no other. A key
@@ -1492,7 +1849,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[19]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1861,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[19]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1874,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{19}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecuteRequest) GetCommands() []*Command {
@@ -1541,7 +1898,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[20]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1910,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[20]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1923,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{20}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommandResult) GetResult() isCommandResult_Result {
@@ -1637,7 +1994,7 @@ type CommandError struct {
 
 func (x *CommandError) Reset() {
 	*x = CommandError{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[21]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +2006,7 @@ func (x *CommandError) String() string {
 func (*CommandError) ProtoMessage() {}
 
 func (x *CommandError) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[21]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +2019,7 @@ func (x *CommandError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandError.ProtoReflect.Descriptor instead.
 func (*CommandError) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{21}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommandError) GetCode() string {
@@ -1688,7 +2045,7 @@ type ExecuteResponse struct {
 
 func (x *ExecuteResponse) Reset() {
 	*x = ExecuteResponse{}
-	mi := &file_coffer_v1_reservation_proto_msgTypes[22]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +2057,7 @@ func (x *ExecuteResponse) String() string {
 func (*ExecuteResponse) ProtoMessage() {}
 
 func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_reservation_proto_msgTypes[22]
+	mi := &file_coffer_v1_reservation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +2070,7 @@ func (x *ExecuteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteResponse.ProtoReflect.Descriptor instead.
 func (*ExecuteResponse) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{22}
+	return file_coffer_v1_reservation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecuteResponse) GetResults() []*CommandResult {
@@ -1727,7 +2084,7 @@ var File_coffer_v1_reservation_proto protoreflect.FileDescriptor
 
 const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bcoffer/v1/reservation.proto\x12\tcoffer.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15coffer/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe0\x02\n" +
+	"\x1bcoffer/v1/reservation.proto\x12\tcoffer.v1\x1a\x1bbuf/validate/validate.proto\x1a\x16coffer/v1/credit.proto\x1a\x15coffer/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x88\x03\n" +
 	"\x0eReserveRequest\x12%\n" +
 	"\border_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\aorderId\x12+\n" +
@@ -1739,8 +2096,23 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\x12*\n" +
 	"\famount_minor\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\vamountMinor\x12%\n" +
 	"\bcurrency\x18\x06 \x01(\tB\t\xbaH\x06r\x04\x10\x03(\fR\bcurrency\x128\n" +
-	"\x03ttl\x18\a \x01(\v2\x19.google.protobuf.DurationB\v\xbaH\b\xc8\x01\x01\xaa\x01\x02*\x00R\x03ttl\x12/\n" +
-	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"?\n" +
+	"\x03ttl\x18\a \x01(\v2\x19.google.protobuf.DurationB\v\xbaH\b\xc8\x01\x01\xaa\x01\x02*\x00R\x03ttl\x12&\n" +
+	"\x05quote\x18\b \x01(\v2\x10.coffer.v1.QuoteR\x05quote\x12/\n" +
+	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"\xdc\x01\n" +
+	"\x05Quote\x12#\n" +
+	"\bquote_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\aquoteId\x129\n" +
+	"\brounding\x18\x02 \x01(\x0e2\x13.coffer.v1.RoundingB\b\xbaH\x05\x82\x01\x02\x10\x01R\brounding\x127\n" +
+	"\x05lines\x18\x03 \x03(\v2\x14.coffer.v1.QuoteLineB\v\xbaH\b\x92\x01\x05\b\x01\x10\xc8\x01R\x05lines\x12:\n" +
+	"\afunders\x18\x04 \x03(\v2\x16.coffer.v1.QuoteFunderB\b\xbaH\x05\x92\x01\x02\x10\bR\afunders\"\x81\x01\n" +
+	"\tQuoteLine\x12#\n" +
+	"\aline_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\x06lineId\x12#\n" +
+	"\bquantity\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\bquantity\x12*\n" +
+	"\famount_minor\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\vamountMinor\"W\n" +
+	"\vQuoteFunder\x12'\n" +
+	"\tfunder_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\bfunderId\x12\x1f\n" +
+	"\x06weight\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x06weight\"?\n" +
 	"\x0fReserveResponse\x12,\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\xbf\x02\n" +
 	"\rCommitRequest\x12%\n" +
@@ -1794,7 +2166,7 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\foperation_id\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\voperationId\x12/\n" +
 	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"?\n" +
 	"\x0fReclaimResponse\x12,\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\xa6\x02\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\xdd\x02\n" +
 	"\x0eReverseRequest\x12%\n" +
 	"\border_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\aorderId\x12+\n" +
@@ -1805,8 +2177,14 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\x06budget\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x81\x02R\x06budget\x12'\n" +
 	"\trefund_id\x18\x05 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\brefundId\x12*\n" +
-	"\famount_minor\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\vamountMinor\x12/\n" +
-	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"?\n" +
+	"\famount_minor\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\vamountMinor\x125\n" +
+	"\x05lines\x18\a \x03(\v2\x15.coffer.v1.RefundLineB\b\xbaH\x05\x92\x01\x02\x102R\x05lines\x12/\n" +
+	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"V\n" +
+	"\n" +
+	"RefundLine\x12#\n" +
+	"\aline_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\x06lineId\x12#\n" +
+	"\bquantity\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\bquantity\"?\n" +
 	"\x0fReverseResponse\x12,\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\xfc\x01\n" +
 	"\x10ReinstateRequest\x12%\n" +
@@ -1821,7 +2199,7 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\brefundId\x12/\n" +
 	"\x0ecorrelation_id\x18\x0f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\rcorrelationId\"A\n" +
 	"\x11ReinstateResponse\x12,\n" +
-	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\x84\x02\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x12.coffer.v1.OutcomeR\aoutcome\"\x8e\x02\n" +
 	"\x0eResolveRequest\x12%\n" +
 	"\border_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\aorderId\x12+\n" +
@@ -1829,8 +2207,8 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\n" +
 	"benefitKey\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12 \n" +
-	"\x06budget\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x81\x02R\x06budget\x12H\n" +
-	"\toperation\x18\x05 \x01(\x0e2\x14.coffer.v1.OperationB\x14\xbaH\x11\x82\x01\x0e\x18\x01\x18\x02\x18\x03\x18\x04\x18\x05\x18\x06\x18\aR\toperation\x12\x18\n" +
+	"\x06budget\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x81\x02R\x06budget\x12R\n" +
+	"\toperation\x18\x05 \x01(\x0e2\x14.coffer.v1.OperationB\x1e\xbaH\x1b\x82\x01\x18\x18\x01\x18\x02\x18\x03\x18\x04\x18\x05\x18\x06\x18\a\x18 \x18!\x18\"\x18#\x18$R\toperation\x12\x18\n" +
 	"\x02id\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x02id\"\xac\x01\n" +
 	"\x0fResolveResponse\x125\n" +
 	"\n" +
@@ -1845,7 +2223,7 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\n" +
 	"benefitKey\"L\n" +
 	"\x16GetReservationResponse\x122\n" +
-	"\battempts\x18\x01 \x03(\v2\x16.coffer.v1.ReservationR\battempts\"\xcc\x03\n" +
+	"\battempts\x18\x01 \x03(\v2\x16.coffer.v1.ReservationR\battempts\"\xab\x06\n" +
 	"\aCommand\x125\n" +
 	"\areserve\x18\x01 \x01(\v2\x19.coffer.v1.ReserveRequestH\x00R\areserve\x122\n" +
 	"\x06commit\x18\x02 \x01(\v2\x18.coffer.v1.CommitRequestH\x00R\x06commit\x122\n" +
@@ -1854,7 +2232,13 @@ const file_coffer_v1_reservation_proto_rawDesc = "" +
 	"\areclaim\x18\x05 \x01(\v2\x19.coffer.v1.ReclaimRequestH\x00R\areclaim\x125\n" +
 	"\areverse\x18\x06 \x01(\v2\x19.coffer.v1.ReverseRequestH\x00R\areverse\x12;\n" +
 	"\treinstate\x18\a \x01(\v2\x1b.coffer.v1.ReinstateRequestH\x00R\treinstate\x125\n" +
-	"\aresolve\x18\b \x01(\v2\x19.coffer.v1.ResolveRequestH\x00R\aresolveB\t\n" +
+	"\aresolve\x18\b \x01(\v2\x19.coffer.v1.ResolveRequestH\x00R\aresolve\x122\n" +
+	"\x06charge\x18  \x01(\v2\x18.coffer.v1.ChargeRequestH\x00R\x06charge\x122\n" +
+	"\x06refund\x18! \x01(\v2\x18.coffer.v1.RefundRequestH\x00R\x06refund\x12O\n" +
+	"\x0ereclaim_charge\x18\" \x01(\v2&.coffer.v1.CreditServiceReclaimRequestH\x00R\rreclaimCharge\x12,\n" +
+	"\x04hold\x18# \x01(\v2\x16.coffer.v1.HoldRequestH\x00R\x04hold\x122\n" +
+	"\x06settle\x18$ \x01(\v2\x18.coffer.v1.SettleRequestH\x00R\x06settle\x12B\n" +
+	"\frelease_hold\x18% \x01(\v2\x1d.coffer.v1.ReleaseHoldRequestH\x00R\vreleaseHoldB\t\n" +
 	"\acommand\"R\n" +
 	"\x0eExecuteRequest\x12@\n" +
 	"\bcommands\x18\x01 \x03(\v2\x12.coffer.v1.CommandB\x10\xbaH\r\x92\x01\n" +
@@ -1902,92 +2286,114 @@ func file_coffer_v1_reservation_proto_rawDescGZIP() []byte {
 }
 
 var file_coffer_v1_reservation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_coffer_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_coffer_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_coffer_v1_reservation_proto_goTypes = []any{
-	(Resolution)(0),                // 0: coffer.v1.Resolution
-	(*ReserveRequest)(nil),         // 1: coffer.v1.ReserveRequest
-	(*ReserveResponse)(nil),        // 2: coffer.v1.ReserveResponse
-	(*CommitRequest)(nil),          // 3: coffer.v1.CommitRequest
-	(*CommitResponse)(nil),         // 4: coffer.v1.CommitResponse
-	(*ExtendRequest)(nil),          // 5: coffer.v1.ExtendRequest
-	(*ExtendResponse)(nil),         // 6: coffer.v1.ExtendResponse
-	(*ReleaseRequest)(nil),         // 7: coffer.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),        // 8: coffer.v1.ReleaseResponse
-	(*ReclaimRequest)(nil),         // 9: coffer.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),        // 10: coffer.v1.ReclaimResponse
-	(*ReverseRequest)(nil),         // 11: coffer.v1.ReverseRequest
-	(*ReverseResponse)(nil),        // 12: coffer.v1.ReverseResponse
-	(*ReinstateRequest)(nil),       // 13: coffer.v1.ReinstateRequest
-	(*ReinstateResponse)(nil),      // 14: coffer.v1.ReinstateResponse
-	(*ResolveRequest)(nil),         // 15: coffer.v1.ResolveRequest
-	(*ResolveResponse)(nil),        // 16: coffer.v1.ResolveResponse
-	(*GetReservationRequest)(nil),  // 17: coffer.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 18: coffer.v1.GetReservationResponse
-	(*Command)(nil),                // 19: coffer.v1.Command
-	(*ExecuteRequest)(nil),         // 20: coffer.v1.ExecuteRequest
-	(*CommandResult)(nil),          // 21: coffer.v1.CommandResult
-	(*CommandError)(nil),           // 22: coffer.v1.CommandError
-	(*ExecuteResponse)(nil),        // 23: coffer.v1.ExecuteResponse
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*Outcome)(nil),                // 25: coffer.v1.Outcome
-	(Operation)(0),                 // 26: coffer.v1.Operation
-	(*ErrorDetail)(nil),            // 27: coffer.v1.ErrorDetail
-	(*Reservation)(nil),            // 28: coffer.v1.Reservation
+	(Resolution)(0),                     // 0: coffer.v1.Resolution
+	(*ReserveRequest)(nil),              // 1: coffer.v1.ReserveRequest
+	(*Quote)(nil),                       // 2: coffer.v1.Quote
+	(*QuoteLine)(nil),                   // 3: coffer.v1.QuoteLine
+	(*QuoteFunder)(nil),                 // 4: coffer.v1.QuoteFunder
+	(*ReserveResponse)(nil),             // 5: coffer.v1.ReserveResponse
+	(*CommitRequest)(nil),               // 6: coffer.v1.CommitRequest
+	(*CommitResponse)(nil),              // 7: coffer.v1.CommitResponse
+	(*ExtendRequest)(nil),               // 8: coffer.v1.ExtendRequest
+	(*ExtendResponse)(nil),              // 9: coffer.v1.ExtendResponse
+	(*ReleaseRequest)(nil),              // 10: coffer.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),             // 11: coffer.v1.ReleaseResponse
+	(*ReclaimRequest)(nil),              // 12: coffer.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),             // 13: coffer.v1.ReclaimResponse
+	(*ReverseRequest)(nil),              // 14: coffer.v1.ReverseRequest
+	(*RefundLine)(nil),                  // 15: coffer.v1.RefundLine
+	(*ReverseResponse)(nil),             // 16: coffer.v1.ReverseResponse
+	(*ReinstateRequest)(nil),            // 17: coffer.v1.ReinstateRequest
+	(*ReinstateResponse)(nil),           // 18: coffer.v1.ReinstateResponse
+	(*ResolveRequest)(nil),              // 19: coffer.v1.ResolveRequest
+	(*ResolveResponse)(nil),             // 20: coffer.v1.ResolveResponse
+	(*GetReservationRequest)(nil),       // 21: coffer.v1.GetReservationRequest
+	(*GetReservationResponse)(nil),      // 22: coffer.v1.GetReservationResponse
+	(*Command)(nil),                     // 23: coffer.v1.Command
+	(*ExecuteRequest)(nil),              // 24: coffer.v1.ExecuteRequest
+	(*CommandResult)(nil),               // 25: coffer.v1.CommandResult
+	(*CommandError)(nil),                // 26: coffer.v1.CommandError
+	(*ExecuteResponse)(nil),             // 27: coffer.v1.ExecuteResponse
+	(*durationpb.Duration)(nil),         // 28: google.protobuf.Duration
+	(Rounding)(0),                       // 29: coffer.v1.Rounding
+	(*Outcome)(nil),                     // 30: coffer.v1.Outcome
+	(Operation)(0),                      // 31: coffer.v1.Operation
+	(*ErrorDetail)(nil),                 // 32: coffer.v1.ErrorDetail
+	(*Reservation)(nil),                 // 33: coffer.v1.Reservation
+	(*ChargeRequest)(nil),               // 34: coffer.v1.ChargeRequest
+	(*RefundRequest)(nil),               // 35: coffer.v1.RefundRequest
+	(*CreditServiceReclaimRequest)(nil), // 36: coffer.v1.CreditServiceReclaimRequest
+	(*HoldRequest)(nil),                 // 37: coffer.v1.HoldRequest
+	(*SettleRequest)(nil),               // 38: coffer.v1.SettleRequest
+	(*ReleaseHoldRequest)(nil),          // 39: coffer.v1.ReleaseHoldRequest
 }
 var file_coffer_v1_reservation_proto_depIdxs = []int32{
-	24, // 0: coffer.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
-	25, // 1: coffer.v1.ReserveResponse.outcome:type_name -> coffer.v1.Outcome
-	25, // 2: coffer.v1.CommitResponse.outcome:type_name -> coffer.v1.Outcome
-	24, // 3: coffer.v1.ExtendRequest.ttl:type_name -> google.protobuf.Duration
-	25, // 4: coffer.v1.ExtendResponse.outcome:type_name -> coffer.v1.Outcome
-	25, // 5: coffer.v1.ReleaseResponse.outcome:type_name -> coffer.v1.Outcome
-	25, // 6: coffer.v1.ReclaimResponse.outcome:type_name -> coffer.v1.Outcome
-	25, // 7: coffer.v1.ReverseResponse.outcome:type_name -> coffer.v1.Outcome
-	25, // 8: coffer.v1.ReinstateResponse.outcome:type_name -> coffer.v1.Outcome
-	26, // 9: coffer.v1.ResolveRequest.operation:type_name -> coffer.v1.Operation
-	0,  // 10: coffer.v1.ResolveResponse.resolution:type_name -> coffer.v1.Resolution
-	25, // 11: coffer.v1.ResolveResponse.outcome:type_name -> coffer.v1.Outcome
-	27, // 12: coffer.v1.ResolveResponse.rejection:type_name -> coffer.v1.ErrorDetail
-	28, // 13: coffer.v1.GetReservationResponse.attempts:type_name -> coffer.v1.Reservation
-	1,  // 14: coffer.v1.Command.reserve:type_name -> coffer.v1.ReserveRequest
-	3,  // 15: coffer.v1.Command.commit:type_name -> coffer.v1.CommitRequest
-	5,  // 16: coffer.v1.Command.extend:type_name -> coffer.v1.ExtendRequest
-	7,  // 17: coffer.v1.Command.release:type_name -> coffer.v1.ReleaseRequest
-	9,  // 18: coffer.v1.Command.reclaim:type_name -> coffer.v1.ReclaimRequest
-	11, // 19: coffer.v1.Command.reverse:type_name -> coffer.v1.ReverseRequest
-	13, // 20: coffer.v1.Command.reinstate:type_name -> coffer.v1.ReinstateRequest
-	15, // 21: coffer.v1.Command.resolve:type_name -> coffer.v1.ResolveRequest
-	19, // 22: coffer.v1.ExecuteRequest.commands:type_name -> coffer.v1.Command
-	25, // 23: coffer.v1.CommandResult.outcome:type_name -> coffer.v1.Outcome
-	16, // 24: coffer.v1.CommandResult.resolution:type_name -> coffer.v1.ResolveResponse
-	22, // 25: coffer.v1.CommandResult.error:type_name -> coffer.v1.CommandError
-	27, // 26: coffer.v1.CommandError.detail:type_name -> coffer.v1.ErrorDetail
-	21, // 27: coffer.v1.ExecuteResponse.results:type_name -> coffer.v1.CommandResult
-	1,  // 28: coffer.v1.ReservationService.Reserve:input_type -> coffer.v1.ReserveRequest
-	3,  // 29: coffer.v1.ReservationService.Commit:input_type -> coffer.v1.CommitRequest
-	5,  // 30: coffer.v1.ReservationService.Extend:input_type -> coffer.v1.ExtendRequest
-	7,  // 31: coffer.v1.ReservationService.Release:input_type -> coffer.v1.ReleaseRequest
-	9,  // 32: coffer.v1.ReservationService.Reclaim:input_type -> coffer.v1.ReclaimRequest
-	11, // 33: coffer.v1.ReservationService.Reverse:input_type -> coffer.v1.ReverseRequest
-	13, // 34: coffer.v1.ReservationService.Reinstate:input_type -> coffer.v1.ReinstateRequest
-	15, // 35: coffer.v1.ReservationService.Resolve:input_type -> coffer.v1.ResolveRequest
-	17, // 36: coffer.v1.ReservationService.GetReservation:input_type -> coffer.v1.GetReservationRequest
-	20, // 37: coffer.v1.ReservationService.Execute:input_type -> coffer.v1.ExecuteRequest
-	2,  // 38: coffer.v1.ReservationService.Reserve:output_type -> coffer.v1.ReserveResponse
-	4,  // 39: coffer.v1.ReservationService.Commit:output_type -> coffer.v1.CommitResponse
-	6,  // 40: coffer.v1.ReservationService.Extend:output_type -> coffer.v1.ExtendResponse
-	8,  // 41: coffer.v1.ReservationService.Release:output_type -> coffer.v1.ReleaseResponse
-	10, // 42: coffer.v1.ReservationService.Reclaim:output_type -> coffer.v1.ReclaimResponse
-	12, // 43: coffer.v1.ReservationService.Reverse:output_type -> coffer.v1.ReverseResponse
-	14, // 44: coffer.v1.ReservationService.Reinstate:output_type -> coffer.v1.ReinstateResponse
-	16, // 45: coffer.v1.ReservationService.Resolve:output_type -> coffer.v1.ResolveResponse
-	18, // 46: coffer.v1.ReservationService.GetReservation:output_type -> coffer.v1.GetReservationResponse
-	23, // 47: coffer.v1.ReservationService.Execute:output_type -> coffer.v1.ExecuteResponse
-	38, // [38:48] is the sub-list for method output_type
-	28, // [28:38] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	28, // 0: coffer.v1.ReserveRequest.ttl:type_name -> google.protobuf.Duration
+	2,  // 1: coffer.v1.ReserveRequest.quote:type_name -> coffer.v1.Quote
+	29, // 2: coffer.v1.Quote.rounding:type_name -> coffer.v1.Rounding
+	3,  // 3: coffer.v1.Quote.lines:type_name -> coffer.v1.QuoteLine
+	4,  // 4: coffer.v1.Quote.funders:type_name -> coffer.v1.QuoteFunder
+	30, // 5: coffer.v1.ReserveResponse.outcome:type_name -> coffer.v1.Outcome
+	30, // 6: coffer.v1.CommitResponse.outcome:type_name -> coffer.v1.Outcome
+	28, // 7: coffer.v1.ExtendRequest.ttl:type_name -> google.protobuf.Duration
+	30, // 8: coffer.v1.ExtendResponse.outcome:type_name -> coffer.v1.Outcome
+	30, // 9: coffer.v1.ReleaseResponse.outcome:type_name -> coffer.v1.Outcome
+	30, // 10: coffer.v1.ReclaimResponse.outcome:type_name -> coffer.v1.Outcome
+	15, // 11: coffer.v1.ReverseRequest.lines:type_name -> coffer.v1.RefundLine
+	30, // 12: coffer.v1.ReverseResponse.outcome:type_name -> coffer.v1.Outcome
+	30, // 13: coffer.v1.ReinstateResponse.outcome:type_name -> coffer.v1.Outcome
+	31, // 14: coffer.v1.ResolveRequest.operation:type_name -> coffer.v1.Operation
+	0,  // 15: coffer.v1.ResolveResponse.resolution:type_name -> coffer.v1.Resolution
+	30, // 16: coffer.v1.ResolveResponse.outcome:type_name -> coffer.v1.Outcome
+	32, // 17: coffer.v1.ResolveResponse.rejection:type_name -> coffer.v1.ErrorDetail
+	33, // 18: coffer.v1.GetReservationResponse.attempts:type_name -> coffer.v1.Reservation
+	1,  // 19: coffer.v1.Command.reserve:type_name -> coffer.v1.ReserveRequest
+	6,  // 20: coffer.v1.Command.commit:type_name -> coffer.v1.CommitRequest
+	8,  // 21: coffer.v1.Command.extend:type_name -> coffer.v1.ExtendRequest
+	10, // 22: coffer.v1.Command.release:type_name -> coffer.v1.ReleaseRequest
+	12, // 23: coffer.v1.Command.reclaim:type_name -> coffer.v1.ReclaimRequest
+	14, // 24: coffer.v1.Command.reverse:type_name -> coffer.v1.ReverseRequest
+	17, // 25: coffer.v1.Command.reinstate:type_name -> coffer.v1.ReinstateRequest
+	19, // 26: coffer.v1.Command.resolve:type_name -> coffer.v1.ResolveRequest
+	34, // 27: coffer.v1.Command.charge:type_name -> coffer.v1.ChargeRequest
+	35, // 28: coffer.v1.Command.refund:type_name -> coffer.v1.RefundRequest
+	36, // 29: coffer.v1.Command.reclaim_charge:type_name -> coffer.v1.CreditServiceReclaimRequest
+	37, // 30: coffer.v1.Command.hold:type_name -> coffer.v1.HoldRequest
+	38, // 31: coffer.v1.Command.settle:type_name -> coffer.v1.SettleRequest
+	39, // 32: coffer.v1.Command.release_hold:type_name -> coffer.v1.ReleaseHoldRequest
+	23, // 33: coffer.v1.ExecuteRequest.commands:type_name -> coffer.v1.Command
+	30, // 34: coffer.v1.CommandResult.outcome:type_name -> coffer.v1.Outcome
+	20, // 35: coffer.v1.CommandResult.resolution:type_name -> coffer.v1.ResolveResponse
+	26, // 36: coffer.v1.CommandResult.error:type_name -> coffer.v1.CommandError
+	32, // 37: coffer.v1.CommandError.detail:type_name -> coffer.v1.ErrorDetail
+	25, // 38: coffer.v1.ExecuteResponse.results:type_name -> coffer.v1.CommandResult
+	1,  // 39: coffer.v1.ReservationService.Reserve:input_type -> coffer.v1.ReserveRequest
+	6,  // 40: coffer.v1.ReservationService.Commit:input_type -> coffer.v1.CommitRequest
+	8,  // 41: coffer.v1.ReservationService.Extend:input_type -> coffer.v1.ExtendRequest
+	10, // 42: coffer.v1.ReservationService.Release:input_type -> coffer.v1.ReleaseRequest
+	12, // 43: coffer.v1.ReservationService.Reclaim:input_type -> coffer.v1.ReclaimRequest
+	14, // 44: coffer.v1.ReservationService.Reverse:input_type -> coffer.v1.ReverseRequest
+	17, // 45: coffer.v1.ReservationService.Reinstate:input_type -> coffer.v1.ReinstateRequest
+	19, // 46: coffer.v1.ReservationService.Resolve:input_type -> coffer.v1.ResolveRequest
+	21, // 47: coffer.v1.ReservationService.GetReservation:input_type -> coffer.v1.GetReservationRequest
+	24, // 48: coffer.v1.ReservationService.Execute:input_type -> coffer.v1.ExecuteRequest
+	5,  // 49: coffer.v1.ReservationService.Reserve:output_type -> coffer.v1.ReserveResponse
+	7,  // 50: coffer.v1.ReservationService.Commit:output_type -> coffer.v1.CommitResponse
+	9,  // 51: coffer.v1.ReservationService.Extend:output_type -> coffer.v1.ExtendResponse
+	11, // 52: coffer.v1.ReservationService.Release:output_type -> coffer.v1.ReleaseResponse
+	13, // 53: coffer.v1.ReservationService.Reclaim:output_type -> coffer.v1.ReclaimResponse
+	16, // 54: coffer.v1.ReservationService.Reverse:output_type -> coffer.v1.ReverseResponse
+	18, // 55: coffer.v1.ReservationService.Reinstate:output_type -> coffer.v1.ReinstateResponse
+	20, // 56: coffer.v1.ReservationService.Resolve:output_type -> coffer.v1.ResolveResponse
+	22, // 57: coffer.v1.ReservationService.GetReservation:output_type -> coffer.v1.GetReservationResponse
+	27, // 58: coffer.v1.ReservationService.Execute:output_type -> coffer.v1.ExecuteResponse
+	49, // [49:59] is the sub-list for method output_type
+	39, // [39:49] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_coffer_v1_reservation_proto_init() }
@@ -1995,8 +2401,9 @@ func file_coffer_v1_reservation_proto_init() {
 	if File_coffer_v1_reservation_proto != nil {
 		return
 	}
+	file_coffer_v1_credit_proto_init()
 	file_coffer_v1_types_proto_init()
-	file_coffer_v1_reservation_proto_msgTypes[18].OneofWrappers = []any{
+	file_coffer_v1_reservation_proto_msgTypes[22].OneofWrappers = []any{
 		(*Command_Reserve)(nil),
 		(*Command_Commit)(nil),
 		(*Command_Extend)(nil),
@@ -2005,8 +2412,14 @@ func file_coffer_v1_reservation_proto_init() {
 		(*Command_Reverse)(nil),
 		(*Command_Reinstate)(nil),
 		(*Command_Resolve)(nil),
+		(*Command_Charge)(nil),
+		(*Command_Refund)(nil),
+		(*Command_ReclaimCharge)(nil),
+		(*Command_Hold)(nil),
+		(*Command_Settle)(nil),
+		(*Command_ReleaseHold)(nil),
 	}
-	file_coffer_v1_reservation_proto_msgTypes[20].OneofWrappers = []any{
+	file_coffer_v1_reservation_proto_msgTypes[24].OneofWrappers = []any{
 		(*CommandResult_Outcome)(nil),
 		(*CommandResult_Resolution)(nil),
 		(*CommandResult_Error)(nil),
@@ -2017,7 +2430,7 @@ func file_coffer_v1_reservation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coffer_v1_reservation_proto_rawDesc), len(file_coffer_v1_reservation_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -123,33 +123,49 @@ const (
 	Operation_OPERATION_EXPIRE Operation = 8
 	// Appears in timelines only.
 	Operation_OPERATION_RESOLVE Operation = 9
+	// On jobs, whose benefit key is "$job".
+	Operation_OPERATION_CHARGE         Operation = 32
+	Operation_OPERATION_REFUND         Operation = 33
+	Operation_OPERATION_RECLAIM_CHARGE Operation = 34
+	Operation_OPERATION_HOLD           Operation = 35
+	Operation_OPERATION_SETTLE         Operation = 36
 )
 
 // Enum value maps for Operation.
 var (
 	Operation_name = map[int32]string{
-		0: "OPERATION_UNSPECIFIED",
-		1: "OPERATION_RESERVE",
-		2: "OPERATION_COMMIT",
-		3: "OPERATION_EXTEND",
-		4: "OPERATION_RELEASE",
-		5: "OPERATION_RECLAIM",
-		6: "OPERATION_REVERSE",
-		7: "OPERATION_REINSTATE",
-		8: "OPERATION_EXPIRE",
-		9: "OPERATION_RESOLVE",
+		0:  "OPERATION_UNSPECIFIED",
+		1:  "OPERATION_RESERVE",
+		2:  "OPERATION_COMMIT",
+		3:  "OPERATION_EXTEND",
+		4:  "OPERATION_RELEASE",
+		5:  "OPERATION_RECLAIM",
+		6:  "OPERATION_REVERSE",
+		7:  "OPERATION_REINSTATE",
+		8:  "OPERATION_EXPIRE",
+		9:  "OPERATION_RESOLVE",
+		32: "OPERATION_CHARGE",
+		33: "OPERATION_REFUND",
+		34: "OPERATION_RECLAIM_CHARGE",
+		35: "OPERATION_HOLD",
+		36: "OPERATION_SETTLE",
 	}
 	Operation_value = map[string]int32{
-		"OPERATION_UNSPECIFIED": 0,
-		"OPERATION_RESERVE":     1,
-		"OPERATION_COMMIT":      2,
-		"OPERATION_EXTEND":      3,
-		"OPERATION_RELEASE":     4,
-		"OPERATION_RECLAIM":     5,
-		"OPERATION_REVERSE":     6,
-		"OPERATION_REINSTATE":   7,
-		"OPERATION_EXPIRE":      8,
-		"OPERATION_RESOLVE":     9,
+		"OPERATION_UNSPECIFIED":    0,
+		"OPERATION_RESERVE":        1,
+		"OPERATION_COMMIT":         2,
+		"OPERATION_EXTEND":         3,
+		"OPERATION_RELEASE":        4,
+		"OPERATION_RECLAIM":        5,
+		"OPERATION_REVERSE":        6,
+		"OPERATION_REINSTATE":      7,
+		"OPERATION_EXPIRE":         8,
+		"OPERATION_RESOLVE":        9,
+		"OPERATION_CHARGE":         32,
+		"OPERATION_REFUND":         33,
+		"OPERATION_RECLAIM_CHARGE": 34,
+		"OPERATION_HOLD":           35,
+		"OPERATION_SETTLE":         36,
 	}
 )
 
@@ -201,6 +217,11 @@ const (
 	EntryType_ENTRY_TYPE_CLOSE       EntryType = 14
 	EntryType_ENTRY_TYPE_MOVE_OUT    EntryType = 15
 	EntryType_ENTRY_TYPE_MOVE_IN     EntryType = 16
+	// Of jobs; their reclaims are RECLAIM.
+	EntryType_ENTRY_TYPE_CHARGE EntryType = 32
+	EntryType_ENTRY_TYPE_REFUND EntryType = 33
+	EntryType_ENTRY_TYPE_HOLD   EntryType = 34
+	EntryType_ENTRY_TYPE_SETTLE EntryType = 35
 )
 
 // Enum value maps for EntryType.
@@ -223,6 +244,10 @@ var (
 		14: "ENTRY_TYPE_CLOSE",
 		15: "ENTRY_TYPE_MOVE_OUT",
 		16: "ENTRY_TYPE_MOVE_IN",
+		32: "ENTRY_TYPE_CHARGE",
+		33: "ENTRY_TYPE_REFUND",
+		34: "ENTRY_TYPE_HOLD",
+		35: "ENTRY_TYPE_SETTLE",
 	}
 	EntryType_value = map[string]int32{
 		"ENTRY_TYPE_UNSPECIFIED": 0,
@@ -242,6 +267,10 @@ var (
 		"ENTRY_TYPE_CLOSE":       14,
 		"ENTRY_TYPE_MOVE_OUT":    15,
 		"ENTRY_TYPE_MOVE_IN":     16,
+		"ENTRY_TYPE_CHARGE":      32,
+		"ENTRY_TYPE_REFUND":      33,
+		"ENTRY_TYPE_HOLD":        34,
+		"ENTRY_TYPE_SETTLE":      35,
 	}
 )
 
@@ -270,6 +299,63 @@ func (x EntryType) Number() protoreflect.EnumNumber {
 // Deprecated: Use EntryType.Descriptor instead.
 func (EntryType) EnumDescriptor() ([]byte, []int) {
 	return file_coffer_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+// Rounding says how a line's share of a refund becomes whole minor units.
+type Rounding int32
+
+const (
+	// HALF_UP.
+	Rounding_ROUNDING_UNSPECIFIED Rounding = 0
+	Rounding_ROUNDING_HALF_UP     Rounding = 1
+	Rounding_ROUNDING_HALF_EVEN   Rounding = 2
+	Rounding_ROUNDING_DOWN        Rounding = 3
+	Rounding_ROUNDING_UP          Rounding = 4
+)
+
+// Enum value maps for Rounding.
+var (
+	Rounding_name = map[int32]string{
+		0: "ROUNDING_UNSPECIFIED",
+		1: "ROUNDING_HALF_UP",
+		2: "ROUNDING_HALF_EVEN",
+		3: "ROUNDING_DOWN",
+		4: "ROUNDING_UP",
+	}
+	Rounding_value = map[string]int32{
+		"ROUNDING_UNSPECIFIED": 0,
+		"ROUNDING_HALF_UP":     1,
+		"ROUNDING_HALF_EVEN":   2,
+		"ROUNDING_DOWN":        3,
+		"ROUNDING_UP":          4,
+	}
+)
+
+func (x Rounding) Enum() *Rounding {
+	p := new(Rounding)
+	*p = x
+	return p
+}
+
+func (x Rounding) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Rounding) Descriptor() protoreflect.EnumDescriptor {
+	return file_coffer_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (Rounding) Type() protoreflect.EnumType {
+	return &file_coffer_v1_types_proto_enumTypes[3]
+}
+
+func (x Rounding) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Rounding.Descriptor instead.
+func (Rounding) EnumDescriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // Balances are the five sums of a bucket or budget:
@@ -543,8 +629,10 @@ type Reservation struct {
 	ExpireTime     *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	CorrelationId  string                 `protobuf:"bytes,14,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	Receipts       []*Receipt             `protobuf:"bytes,15,rep,name=receipts,proto3" json:"receipts,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Who paid what, and what was refunded, of a benefit reserved with a quote.
+	Allocation    *Allocation `protobuf:"bytes,16,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reservation) Reset() {
@@ -682,6 +770,384 @@ func (x *Reservation) GetReceipts() []*Receipt {
 	return nil
 }
 
+func (x *Reservation) GetAllocation() *Allocation {
+	if x != nil {
+		return x.Allocation
+	}
+	return nil
+}
+
+// Allocation is who paid what of a quoted benefit and what of it was refunded.
+type Allocation struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	QuoteId  string                 `protobuf:"bytes,1,opt,name=quote_id,json=quoteId,proto3" json:"quote_id,omitempty"`
+	Rounding Rounding               `protobuf:"varint,2,opt,name=rounding,proto3,enum=coffer.v1.Rounding" json:"rounding,omitempty"`
+	// What the lines divide: what was reserved, and from the first refund on
+	// what was committed.
+	TotalMinor int64             `protobuf:"varint,3,opt,name=total_minor,json=totalMinor,proto3" json:"total_minor,omitempty"`
+	Lines      []*AllocationLine `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty"`
+	// All refunds by their ids, those that were undone included.
+	Refunds       []*AllocationRefund `protobuf:"bytes,5,rep,name=refunds,proto3" json:"refunds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Allocation) Reset() {
+	*x = Allocation{}
+	mi := &file_coffer_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Allocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Allocation) ProtoMessage() {}
+
+func (x *Allocation) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
+func (*Allocation) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Allocation) GetQuoteId() string {
+	if x != nil {
+		return x.QuoteId
+	}
+	return ""
+}
+
+func (x *Allocation) GetRounding() Rounding {
+	if x != nil {
+		return x.Rounding
+	}
+	return Rounding_ROUNDING_UNSPECIFIED
+}
+
+func (x *Allocation) GetTotalMinor() int64 {
+	if x != nil {
+		return x.TotalMinor
+	}
+	return 0
+}
+
+func (x *Allocation) GetLines() []*AllocationLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *Allocation) GetRefunds() []*AllocationRefund {
+	if x != nil {
+		return x.Refunds
+	}
+	return nil
+}
+
+type AllocationLine struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	LineId   string                 `protobuf:"bytes,1,opt,name=line_id,json=lineId,proto3" json:"line_id,omitempty"`
+	Quantity int64                  `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	// Units that were refunded by line.
+	RefundedQuantity int64 `protobuf:"varint,3,opt,name=refunded_quantity,json=refundedQuantity,proto3" json:"refunded_quantity,omitempty"`
+	PaidMinor        int64 `protobuf:"varint,4,opt,name=paid_minor,json=paidMinor,proto3" json:"paid_minor,omitempty"`
+	RefundedMinor    int64 `protobuf:"varint,5,opt,name=refunded_minor,json=refundedMinor,proto3" json:"refunded_minor,omitempty"`
+	// One where the quote names no funders.
+	Funders       []*FunderShare `protobuf:"bytes,6,rep,name=funders,proto3" json:"funders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocationLine) Reset() {
+	*x = AllocationLine{}
+	mi := &file_coffer_v1_types_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationLine) ProtoMessage() {}
+
+func (x *AllocationLine) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_types_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationLine.ProtoReflect.Descriptor instead.
+func (*AllocationLine) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AllocationLine) GetLineId() string {
+	if x != nil {
+		return x.LineId
+	}
+	return ""
+}
+
+func (x *AllocationLine) GetQuantity() int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *AllocationLine) GetRefundedQuantity() int64 {
+	if x != nil {
+		return x.RefundedQuantity
+	}
+	return 0
+}
+
+func (x *AllocationLine) GetPaidMinor() int64 {
+	if x != nil {
+		return x.PaidMinor
+	}
+	return 0
+}
+
+func (x *AllocationLine) GetRefundedMinor() int64 {
+	if x != nil {
+		return x.RefundedMinor
+	}
+	return 0
+}
+
+func (x *AllocationLine) GetFunders() []*FunderShare {
+	if x != nil {
+		return x.Funders
+	}
+	return nil
+}
+
+type FunderShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FunderId      string                 `protobuf:"bytes,1,opt,name=funder_id,json=funderId,proto3" json:"funder_id,omitempty"`
+	Weight        int64                  `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	PaidMinor     int64                  `protobuf:"varint,3,opt,name=paid_minor,json=paidMinor,proto3" json:"paid_minor,omitempty"`
+	RefundedMinor int64                  `protobuf:"varint,4,opt,name=refunded_minor,json=refundedMinor,proto3" json:"refunded_minor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FunderShare) Reset() {
+	*x = FunderShare{}
+	mi := &file_coffer_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FunderShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FunderShare) ProtoMessage() {}
+
+func (x *FunderShare) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FunderShare.ProtoReflect.Descriptor instead.
+func (*FunderShare) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FunderShare) GetFunderId() string {
+	if x != nil {
+		return x.FunderId
+	}
+	return ""
+}
+
+func (x *FunderShare) GetWeight() int64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *FunderShare) GetPaidMinor() int64 {
+	if x != nil {
+		return x.PaidMinor
+	}
+	return 0
+}
+
+func (x *FunderShare) GetRefundedMinor() int64 {
+	if x != nil {
+		return x.RefundedMinor
+	}
+	return 0
+}
+
+type AllocationRefund struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	RefundId      string                  `protobuf:"bytes,1,opt,name=refund_id,json=refundId,proto3" json:"refund_id,omitempty"`
+	AmountMinor   int64                   `protobuf:"varint,2,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
+	Undone        bool                    `protobuf:"varint,3,opt,name=undone,proto3" json:"undone,omitempty"`
+	Lines         []*AllocationRefundLine `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocationRefund) Reset() {
+	*x = AllocationRefund{}
+	mi := &file_coffer_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationRefund) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationRefund) ProtoMessage() {}
+
+func (x *AllocationRefund) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationRefund.ProtoReflect.Descriptor instead.
+func (*AllocationRefund) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AllocationRefund) GetRefundId() string {
+	if x != nil {
+		return x.RefundId
+	}
+	return ""
+}
+
+func (x *AllocationRefund) GetAmountMinor() int64 {
+	if x != nil {
+		return x.AmountMinor
+	}
+	return 0
+}
+
+func (x *AllocationRefund) GetUndone() bool {
+	if x != nil {
+		return x.Undone
+	}
+	return false
+}
+
+func (x *AllocationRefund) GetLines() []*AllocationRefundLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+type AllocationRefundLine struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	LineId      string                 `protobuf:"bytes,1,opt,name=line_id,json=lineId,proto3" json:"line_id,omitempty"`
+	Quantity    int64                  `protobuf:"varint,2,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	AmountMinor int64                  `protobuf:"varint,3,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
+	// In the order of the line's funders.
+	FunderAmountsMinor []int64 `protobuf:"varint,4,rep,packed,name=funder_amounts_minor,json=funderAmountsMinor,proto3" json:"funder_amounts_minor,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *AllocationRefundLine) Reset() {
+	*x = AllocationRefundLine{}
+	mi := &file_coffer_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationRefundLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationRefundLine) ProtoMessage() {}
+
+func (x *AllocationRefundLine) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationRefundLine.ProtoReflect.Descriptor instead.
+func (*AllocationRefundLine) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AllocationRefundLine) GetLineId() string {
+	if x != nil {
+		return x.LineId
+	}
+	return ""
+}
+
+func (x *AllocationRefundLine) GetQuantity() int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *AllocationRefundLine) GetAmountMinor() int64 {
+	if x != nil {
+		return x.AmountMinor
+	}
+	return 0
+}
+
+func (x *AllocationRefundLine) GetFunderAmountsMinor() []int64 {
+	if x != nil {
+		return x.FunderAmountsMinor
+	}
+	return nil
+}
+
 // Receipt is the stored outcome of one command.
 type Receipt struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -701,7 +1167,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_coffer_v1_types_proto_msgTypes[3]
+	mi := &file_coffer_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +1179,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_types_proto_msgTypes[3]
+	mi := &file_coffer_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +1192,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Receipt) GetOperation() Operation {
@@ -799,7 +1265,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_coffer_v1_types_proto_msgTypes[4]
+	mi := &file_coffer_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1277,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_types_proto_msgTypes[4]
+	mi := &file_coffer_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1290,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Entry) GetBudget() string {
@@ -964,7 +1430,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_coffer_v1_types_proto_msgTypes[5]
+	mi := &file_coffer_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1442,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_types_proto_msgTypes[5]
+	mi := &file_coffer_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1455,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -1100,7 +1566,7 @@ type Case struct {
 
 func (x *Case) Reset() {
 	*x = Case{}
-	mi := &file_coffer_v1_types_proto_msgTypes[6]
+	mi := &file_coffer_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1578,7 @@ func (x *Case) String() string {
 func (*Case) ProtoMessage() {}
 
 func (x *Case) ProtoReflect() protoreflect.Message {
-	mi := &file_coffer_v1_types_proto_msgTypes[6]
+	mi := &file_coffer_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1591,7 @@ func (x *Case) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Case.ProtoReflect.Descriptor instead.
 func (*Case) Descriptor() ([]byte, []int) {
-	return file_coffer_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_coffer_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Case) GetOrderId() string {
@@ -1208,7 +1674,7 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\tentry_seq\x18\r \x01(\x04R\bentrySeq\x12\x12\n" +
 	"\x04late\x18\x0e \x01(\bR\x04late\x12\x1a\n" +
 	"\breplayed\x18\x0f \x01(\bR\breplayed\x12\x18\n" +
-	"\askipped\x18\x10 \x01(\bR\askipped\"\xc5\x04\n" +
+	"\askipped\x18\x10 \x01(\bR\askipped\"\xfc\x04\n" +
 	"\vReservation\x12\x19\n" +
 	"\border_id\x18\x01 \x01(\tR\aorderId\x12\x1f\n" +
 	"\vbenefit_key\x18\x02 \x01(\tR\n" +
@@ -1229,7 +1695,42 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\vexpire_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12%\n" +
 	"\x0ecorrelation_id\x18\x0e \x01(\tR\rcorrelationId\x12.\n" +
-	"\breceipts\x18\x0f \x03(\v2\x12.coffer.v1.ReceiptR\breceipts\"\xd0\x01\n" +
+	"\breceipts\x18\x0f \x03(\v2\x12.coffer.v1.ReceiptR\breceipts\x125\n" +
+	"\n" +
+	"allocation\x18\x10 \x01(\v2\x15.coffer.v1.AllocationR\n" +
+	"allocation\"\xe1\x01\n" +
+	"\n" +
+	"Allocation\x12\x19\n" +
+	"\bquote_id\x18\x01 \x01(\tR\aquoteId\x12/\n" +
+	"\brounding\x18\x02 \x01(\x0e2\x13.coffer.v1.RoundingR\brounding\x12\x1f\n" +
+	"\vtotal_minor\x18\x03 \x01(\x03R\n" +
+	"totalMinor\x12/\n" +
+	"\x05lines\x18\x04 \x03(\v2\x19.coffer.v1.AllocationLineR\x05lines\x125\n" +
+	"\arefunds\x18\x05 \x03(\v2\x1b.coffer.v1.AllocationRefundR\arefunds\"\xea\x01\n" +
+	"\x0eAllocationLine\x12\x17\n" +
+	"\aline_id\x18\x01 \x01(\tR\x06lineId\x12\x1a\n" +
+	"\bquantity\x18\x02 \x01(\x03R\bquantity\x12+\n" +
+	"\x11refunded_quantity\x18\x03 \x01(\x03R\x10refundedQuantity\x12\x1d\n" +
+	"\n" +
+	"paid_minor\x18\x04 \x01(\x03R\tpaidMinor\x12%\n" +
+	"\x0erefunded_minor\x18\x05 \x01(\x03R\rrefundedMinor\x120\n" +
+	"\afunders\x18\x06 \x03(\v2\x16.coffer.v1.FunderShareR\afunders\"\x88\x01\n" +
+	"\vFunderShare\x12\x1b\n" +
+	"\tfunder_id\x18\x01 \x01(\tR\bfunderId\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x03R\x06weight\x12\x1d\n" +
+	"\n" +
+	"paid_minor\x18\x03 \x01(\x03R\tpaidMinor\x12%\n" +
+	"\x0erefunded_minor\x18\x04 \x01(\x03R\rrefundedMinor\"\xa1\x01\n" +
+	"\x10AllocationRefund\x12\x1b\n" +
+	"\trefund_id\x18\x01 \x01(\tR\brefundId\x12!\n" +
+	"\famount_minor\x18\x02 \x01(\x03R\vamountMinor\x12\x16\n" +
+	"\x06undone\x18\x03 \x01(\bR\x06undone\x125\n" +
+	"\x05lines\x18\x04 \x03(\v2\x1f.coffer.v1.AllocationRefundLineR\x05lines\"\xa0\x01\n" +
+	"\x14AllocationRefundLine\x12\x17\n" +
+	"\aline_id\x18\x01 \x01(\tR\x06lineId\x12\x1a\n" +
+	"\bquantity\x18\x02 \x01(\x03R\bquantity\x12!\n" +
+	"\famount_minor\x18\x03 \x01(\x03R\vamountMinor\x120\n" +
+	"\x14funder_amounts_minor\x18\x04 \x03(\x03R\x12funderAmountsMinor\"\xd0\x01\n" +
 	"\aReceipt\x122\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x14.coffer.v1.OperationR\toperation\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12!\n" +
@@ -1292,7 +1793,7 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\x1aRESERVATION_STATE_REJECTED\x10\b\x12\x1f\n" +
 	"\x1bRESERVATION_STATE_CANCELLED\x10\t\x12\x1a\n" +
 	"\x16RESERVATION_STATE_VOID\x10\n" +
-	"*\xf4\x01\n" +
+	"*\xe8\x02\n" +
 	"\tOperation\x12\x19\n" +
 	"\x15OPERATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11OPERATION_RESERVE\x10\x01\x12\x14\n" +
@@ -1303,7 +1804,12 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\x11OPERATION_REVERSE\x10\x06\x12\x17\n" +
 	"\x13OPERATION_REINSTATE\x10\a\x12\x14\n" +
 	"\x10OPERATION_EXPIRE\x10\b\x12\x15\n" +
-	"\x11OPERATION_RESOLVE\x10\t*\xa0\x03\n" +
+	"\x11OPERATION_RESOLVE\x10\t\x12\x14\n" +
+	"\x10OPERATION_CHARGE\x10 \x12\x14\n" +
+	"\x10OPERATION_REFUND\x10!\x12\x1c\n" +
+	"\x18OPERATION_RECLAIM_CHARGE\x10\"\x12\x12\n" +
+	"\x0eOPERATION_HOLD\x10#\x12\x14\n" +
+	"\x10OPERATION_SETTLE\x10$*\xfa\x03\n" +
 	"\tEntryType\x12\x1a\n" +
 	"\x16ENTRY_TYPE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ENTRY_TYPE_RESERVE\x10\x01\x12\x15\n" +
@@ -1322,7 +1828,17 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\x13ENTRY_TYPE_UNFREEZE\x10\r\x12\x14\n" +
 	"\x10ENTRY_TYPE_CLOSE\x10\x0e\x12\x17\n" +
 	"\x13ENTRY_TYPE_MOVE_OUT\x10\x0f\x12\x16\n" +
-	"\x12ENTRY_TYPE_MOVE_IN\x10\x10B>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
+	"\x12ENTRY_TYPE_MOVE_IN\x10\x10\x12\x15\n" +
+	"\x11ENTRY_TYPE_CHARGE\x10 \x12\x15\n" +
+	"\x11ENTRY_TYPE_REFUND\x10!\x12\x13\n" +
+	"\x0fENTRY_TYPE_HOLD\x10\"\x12\x15\n" +
+	"\x11ENTRY_TYPE_SETTLE\x10#*v\n" +
+	"\bRounding\x12\x18\n" +
+	"\x14ROUNDING_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ROUNDING_HALF_UP\x10\x01\x12\x16\n" +
+	"\x12ROUNDING_HALF_EVEN\x10\x02\x12\x11\n" +
+	"\rROUNDING_DOWN\x10\x03\x12\x0f\n" +
+	"\vROUNDING_UP\x10\x04B>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
 
 var (
 	file_coffer_v1_types_proto_rawDescOnce sync.Once
@@ -1336,44 +1852,56 @@ func file_coffer_v1_types_proto_rawDescGZIP() []byte {
 	return file_coffer_v1_types_proto_rawDescData
 }
 
-var file_coffer_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_coffer_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_coffer_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_coffer_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_coffer_v1_types_proto_goTypes = []any{
 	(ReservationState)(0),         // 0: coffer.v1.ReservationState
 	(Operation)(0),                // 1: coffer.v1.Operation
 	(EntryType)(0),                // 2: coffer.v1.EntryType
-	(*Balances)(nil),              // 3: coffer.v1.Balances
-	(*Outcome)(nil),               // 4: coffer.v1.Outcome
-	(*Reservation)(nil),           // 5: coffer.v1.Reservation
-	(*Receipt)(nil),               // 6: coffer.v1.Receipt
-	(*Entry)(nil),                 // 7: coffer.v1.Entry
-	(*ErrorDetail)(nil),           // 8: coffer.v1.ErrorDetail
-	(*Case)(nil),                  // 9: coffer.v1.Case
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
+	(Rounding)(0),                 // 3: coffer.v1.Rounding
+	(*Balances)(nil),              // 4: coffer.v1.Balances
+	(*Outcome)(nil),               // 5: coffer.v1.Outcome
+	(*Reservation)(nil),           // 6: coffer.v1.Reservation
+	(*Allocation)(nil),            // 7: coffer.v1.Allocation
+	(*AllocationLine)(nil),        // 8: coffer.v1.AllocationLine
+	(*FunderShare)(nil),           // 9: coffer.v1.FunderShare
+	(*AllocationRefund)(nil),      // 10: coffer.v1.AllocationRefund
+	(*AllocationRefundLine)(nil),  // 11: coffer.v1.AllocationRefundLine
+	(*Receipt)(nil),               // 12: coffer.v1.Receipt
+	(*Entry)(nil),                 // 13: coffer.v1.Entry
+	(*ErrorDetail)(nil),           // 14: coffer.v1.ErrorDetail
+	(*Case)(nil),                  // 15: coffer.v1.Case
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
 }
 var file_coffer_v1_types_proto_depIdxs = []int32{
 	0,  // 0: coffer.v1.Outcome.state:type_name -> coffer.v1.ReservationState
-	10, // 1: coffer.v1.Outcome.expire_time:type_name -> google.protobuf.Timestamp
-	10, // 2: coffer.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	16, // 1: coffer.v1.Outcome.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 2: coffer.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 3: coffer.v1.Reservation.state:type_name -> coffer.v1.ReservationState
-	10, // 4: coffer.v1.Reservation.create_time:type_name -> google.protobuf.Timestamp
-	10, // 5: coffer.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
-	6,  // 6: coffer.v1.Reservation.receipts:type_name -> coffer.v1.Receipt
-	1,  // 7: coffer.v1.Receipt.operation:type_name -> coffer.v1.Operation
-	4,  // 8: coffer.v1.Receipt.outcome:type_name -> coffer.v1.Outcome
-	2,  // 9: coffer.v1.Entry.type:type_name -> coffer.v1.EntryType
-	10, // 10: coffer.v1.Entry.time:type_name -> google.protobuf.Timestamp
-	3,  // 11: coffer.v1.Entry.delta:type_name -> coffer.v1.Balances
-	3,  // 12: coffer.v1.Entry.after:type_name -> coffer.v1.Balances
-	11, // 13: coffer.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	10, // 14: coffer.v1.Case.open_time:type_name -> google.protobuf.Timestamp
-	0,  // 15: coffer.v1.Case.state:type_name -> coffer.v1.ReservationState
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	16, // 4: coffer.v1.Reservation.create_time:type_name -> google.protobuf.Timestamp
+	16, // 5: coffer.v1.Reservation.expire_time:type_name -> google.protobuf.Timestamp
+	12, // 6: coffer.v1.Reservation.receipts:type_name -> coffer.v1.Receipt
+	7,  // 7: coffer.v1.Reservation.allocation:type_name -> coffer.v1.Allocation
+	3,  // 8: coffer.v1.Allocation.rounding:type_name -> coffer.v1.Rounding
+	8,  // 9: coffer.v1.Allocation.lines:type_name -> coffer.v1.AllocationLine
+	10, // 10: coffer.v1.Allocation.refunds:type_name -> coffer.v1.AllocationRefund
+	9,  // 11: coffer.v1.AllocationLine.funders:type_name -> coffer.v1.FunderShare
+	11, // 12: coffer.v1.AllocationRefund.lines:type_name -> coffer.v1.AllocationRefundLine
+	1,  // 13: coffer.v1.Receipt.operation:type_name -> coffer.v1.Operation
+	5,  // 14: coffer.v1.Receipt.outcome:type_name -> coffer.v1.Outcome
+	2,  // 15: coffer.v1.Entry.type:type_name -> coffer.v1.EntryType
+	16, // 16: coffer.v1.Entry.time:type_name -> google.protobuf.Timestamp
+	4,  // 17: coffer.v1.Entry.delta:type_name -> coffer.v1.Balances
+	4,  // 18: coffer.v1.Entry.after:type_name -> coffer.v1.Balances
+	17, // 19: coffer.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	16, // 20: coffer.v1.Case.open_time:type_name -> google.protobuf.Timestamp
+	0,  // 21: coffer.v1.Case.state:type_name -> coffer.v1.ReservationState
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_coffer_v1_types_proto_init() }
@@ -1386,8 +1914,8 @@ func file_coffer_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coffer_v1_types_proto_rawDesc), len(file_coffer_v1_types_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   7,
+			NumEnums:      4,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -110,6 +110,7 @@ type BudgetServiceClient interface {
 	// the same definition is a replay; with another one a conflict.
 	CreateBudget(context.Context, *v1.CreateBudgetRequest) (*v1.CreateBudgetResponse, error)
 	GetBudget(context.Context, *v1.GetBudgetRequest) (*v1.GetBudgetResponse, error)
+	// ListBudgets lists promotion budgets; CreditService lists wallets.
 	ListBudgets(context.Context, *v1.ListBudgetsRequest) (*v1.ListBudgetsResponse, error)
 	// FundBudget adds money, spread evenly over the buckets.
 	FundBudget(context.Context, *v1.FundBudgetRequest) (*v1.FundBudgetResponse, error)
@@ -135,6 +136,7 @@ type BudgetServiceHandler interface {
 	// the same definition is a replay; with another one a conflict.
 	CreateBudget(context.Context, *v1.CreateBudgetRequest) (*v1.CreateBudgetResponse, error)
 	GetBudget(context.Context, *v1.GetBudgetRequest) (*v1.GetBudgetResponse, error)
+	// ListBudgets lists promotion budgets; CreditService lists wallets.
 	ListBudgets(context.Context, *v1.ListBudgetsRequest) (*v1.ListBudgetsResponse, error)
 	// FundBudget adds money, spread evenly over the buckets.
 	FundBudget(context.Context, *v1.FundBudgetRequest) (*v1.FundBudgetResponse, error)
