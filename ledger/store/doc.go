@@ -9,7 +9,7 @@
 //	 n rows, at once   the other, purely          └ next     outbox pointer · signal ·
 //	                                                command  expiry rows
 //
-// keys.go is the only file that knows the key layout, codec*.go the only ones
+// keys*.go are the only files that know the key layout, codec*.go the only ones
 // that know the form of values. Apply is the only path that changes a balance.
 //
 // The ledger block is the outbox: its entries carry all that an event needs,
