@@ -181,10 +181,11 @@ type subject struct {
 	attempt   *ledger.Attempt // nil where there is none
 	late      ledger.LateCommit
 	succeeded bool // the order is a job that is known to have succeeded
+	cancelled bool // the fact is a refund that is known to be cancelled
 }
 
 func (p *planner) subject(f *Row, l Line) *subject {
-	s := &subject{fact: f, line: l, succeeded: p.succeeded}
+	s := &subject{fact: f, line: l, succeeded: p.succeeded, cancelled: f.Kind == RefundSucceeded && p.cancelled(f.Ref, l)}
 	for i := range p.view.Reservations {
 		if res := &p.view.Reservations[i]; res.Key.Benefit == l.Benefit {
 			s.attempt = res.Attempt(l.Attempt)
@@ -196,6 +197,25 @@ func (p *planner) subject(f *Row, l Line) *subject {
 		}
 	}
 	return s
+}
+
+// cancelled reports whether a refund's line is known to be cancelled.
+func (p *planner) cancelled(ref string, l Line) bool {
+	for i := range p.view.Facts {
+		f := &p.view.Facts[i]
+		if f.Kind != RefundCancelled || f.Ref != ref || f.State == Resolved {
+			continue
+		}
+		if len(f.Lines) == 0 && f.Attempt == l.Attempt {
+			return true
+		}
+		for _, c := range f.Lines {
+			if c.Benefit == l.Benefit && c.Attempt == l.Attempt {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // step is what one line comes to: a command, a wait, an end in vain, or (all
@@ -225,7 +245,12 @@ func (p *planner) step(s *subject, r *rule) step {
 		return step{final: true, code: ledger.CurrencyMismatch, reason: fmt.Sprintf(
 			"%s is in %s, the fact says %s", s.name(), s.attempt.Leg.Currency, s.fact.Currency)}
 	}
-	if rej := p.view.Refused[KeyOf(st.send)]; rej != nil {
+	rej := p.view.Refused[KeyOf(st.send)]
+	if rej != nil && rej.Code == ledger.RefundExceedsCommit && s.cancelled {
+		st.send = s.void() // it never fits, and is not wanted any more
+		rej = p.view.Refused[KeyOf(st.send)]
+	}
+	if rej != nil {
 		return step{
 			final: !Passing(rej.Code), wait: Passing(rej.Code), code: rej.Code,
 			reason: fmt.Sprintf("%s: %s was refused: %s", s.name(), st.send.Op, refusalText(rej)),
@@ -284,7 +309,21 @@ func (s *subject) command(op ledger.Op) *ledger.Command {
 	return c
 }
 
-// receipt finds an accepted command among the attempt's receipts.
+// void is the command that keeps the fact's refund from ever landing.
+func (s *subject) void() *ledger.Command {
+	c := s.command(ledger.OpReverse)
+	c.Op, c.Target, c.Amount = ledger.OpResolve, ledger.OpReverse, 0
+	return c
+}
+
+// voided reports whether a refund was settled as never happening.
+func (s *subject) voided(refund string) bool {
+	rc, _ := s.receipt(ledger.OpReverse, refund)
+	return rc != nil && rc.Void
+}
+
+// receipt finds a command among the attempt's receipts, and whether it was
+// accepted.
 func (s *subject) receipt(op ledger.Op, id string) (*ledger.Receipt, bool) {
 	if s.attempt == nil {
 		return nil, false

@@ -92,7 +92,7 @@ var rules = map[Kind]rule{
 			ledger.StateReserved:       waits("it is not paid for yet"),
 			ledger.StateCommitted:      send(ledger.OpReverse),
 			ledger.StatePartlyReversed: send(ledger.OpReverse),
-			ledger.StateReversed:       waits("all of it is refunded already"),
+			ledger.StateReversed:       refundedAlready,
 			ledger.StateReleased:       waits("it was released and is not paid for"),
 			ledger.StateExpired:        waits("it has expired and is not paid for"),
 			ledger.StateRejected:       never("was refunded, but its reserve had been refused"),
@@ -204,11 +204,22 @@ func reinstate(s *subject) step {
 	return step{wait: true, reason: fmt.Sprintf("%s: refund %.40q has not come yet", s.name(), s.fact.Ref)}
 }
 
+// refundedAlready: there is nothing left to refund. It may come back; unless the
+// refund is known to be cancelled, and then both come to nothing.
+func refundedAlready(s *subject) step {
+	if s.cancelled {
+		return step{send: s.void()}
+	}
+	return step{wait: true, reason: s.name() + ": all of it is refunded already"}
+}
+
 // jobRefund gives back what the job was charged, unless it is known to have
-// succeeded.
+// succeeded. Then it makes sure that a refund which was sent before that was
+// known, and whose answer was lost, does not land any more: only a void receipt
+// proves that.
 func jobRefund(s *subject) step {
 	if s.succeeded {
-		return step{reason: "the job is known to have succeeded: nothing is refunded"}
+		return step{send: s.void()}
 	}
 	return step{send: s.command(ledger.OpReverse)}
 }
@@ -244,6 +255,9 @@ func didPay(s *subject) (step, bool) {
 func didRelease(s *subject) (step, bool) { return s.found(ledger.OpRelease, s.id(ledger.OpRelease)) }
 
 func didRefund(s *subject) (step, bool) {
+	if s.cancelled && s.voided(s.fact.Ref) {
+		return step{reason: fmt.Sprintf("%s: refund %.40q was cancelled before it could be made", s.name(), s.fact.Ref)}, true
+	}
 	st, ok := s.found(ledger.OpReverse, s.fact.Ref)
 	if ok && st.effects[0].Outcome.Amount != s.line.Amount {
 		return step{final: true, code: ledger.IdempotencyConflict, reason: fmt.Sprintf(
@@ -252,9 +266,17 @@ func didRefund(s *subject) (step, bool) {
 	return st, ok
 }
 
-func didReinstate(s *subject) (step, bool) { return s.found(ledger.OpReinstate, s.fact.Ref) }
+func didReinstate(s *subject) (step, bool) {
+	if s.voided(s.fact.Ref) {
+		return step{reason: fmt.Sprintf("%s: refund %.40q was never made and never will be", s.name(), s.fact.Ref)}, true
+	}
+	return s.found(ledger.OpReinstate, s.fact.Ref)
+}
 
 func didJobRefund(s *subject) (step, bool) {
+	if s.succeeded && s.voided(JobRefund) {
+		return step{reason: "the job is known to have succeeded: nothing is refunded"}, true
+	}
 	if st, ok := s.found(ledger.OpReverse, JobRefund); ok {
 		return st, true
 	}

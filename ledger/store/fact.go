@@ -211,11 +211,15 @@ func (s *Store) decodeFactRow(row kv.KeyValue) (fact.Row, error) {
 
 // MarkFacts brings the facts of one order up to the verdicts on them, in one
 // transaction. A fact that has changed since its plan was made is left alone:
-// whoever changed it has planned anew. It gives how many rows changed.
+// whoever changed it has planned anew. It gives how many rows changed, or may
+// have: none means that things are as the plan saw them.
 func (s *Store) MarkFacts(ctx context.Context, order string, verdicts []fact.Verdict, sch fact.Schedule) (changed int, err error) {
 	now := s.now()
-	err = s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
+	err = s.transact(ctx, func(tx kv.Tx, a kv.Attempt) error {
 		changed = 0
+		if a.MayHaveCommitted {
+			changed++ // by the attempt before
+		}
 		values := make([]kv.Value, len(verdicts))
 		for i := range verdicts {
 			values[i] = tx.Get(s.factKey(order, verdicts[i].ID))
