@@ -44,6 +44,8 @@ type Client struct {
 	reservations cofferv1connect.ReservationServiceClient
 	ledger       cofferv1connect.LedgerServiceClient
 	operator     cofferv1connect.OperatorServiceClient
+	queue        cofferv1connect.QueueServiceClient
+	facts        cofferv1connect.FactServiceClient
 
 	gather *gatherer // nil: each command is a call of its own
 	opt    clientOptions
@@ -119,6 +121,8 @@ func newClient(baseURL string, o clientOptions) *Client {
 		reservations: cofferv1connect.NewReservationServiceClient(c),
 		ledger:       cofferv1connect.NewLedgerServiceClient(c),
 		operator:     cofferv1connect.NewOperatorServiceClient(c),
+		queue:        cofferv1connect.NewQueueServiceClient(c),
+		facts:        cofferv1connect.NewFactServiceClient(c),
 		opt:          o, base: baseURL,
 	}
 	if !o.unary {
@@ -183,3 +187,9 @@ func (c *Client) Ledger() cofferv1connect.LedgerServiceClient { return c.ledger 
 
 // Operator is the generated client of OperatorService.
 func (c *Client) Operator() cofferv1connect.OperatorServiceClient { return c.operator }
+
+// Queue is the generated client of QueueService.
+func (c *Client) Queue() cofferv1connect.QueueServiceClient { return c.queue }
+
+// Facts is the generated client of FactService.
+func (c *Client) Facts() cofferv1connect.FactServiceClient { return c.facts }
