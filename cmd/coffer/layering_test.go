@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"node":               {"node", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":              {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
-		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
+		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/work", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
 	},
 }
 

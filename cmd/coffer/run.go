@@ -64,6 +64,8 @@ type app struct {
 	Demo    demoCmd     `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
 	Budget  budgetCmd   `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
 	Order   orderCmd    `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
+	Queue   queueCmd    `cmd:"" help:"Jobs that are done later or again, and dead letters." group:"Operations"`
+	Fact    factCmd     `cmd:"" help:"What other systems say happened: payments, refunds, results of jobs." group:"Operations"`
 	Import  importCmd   `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
 	Ledger  ledgerCmd   `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd    `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
