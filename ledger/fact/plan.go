@@ -26,17 +26,19 @@ type View struct {
 	Refused map[CommandKey]*ledger.Rejection
 }
 
-// CommandKey names a command among those of one order.
+// CommandKey tells the commands of one order apart, also those that two facts
+// ask for under one key with different amounts.
 type CommandKey struct {
 	Op      ledger.Op
 	Benefit string
 	Attempt uint32
 	ID      string
+	Amount  int64
 }
 
 // KeyOf is the name of a command.
 func KeyOf(c *ledger.Command) CommandKey {
-	return CommandKey{Op: c.Op, Benefit: c.Key.Benefit, Attempt: c.Attempt, ID: c.ID}
+	return CommandKey{Op: c.Op, Benefit: c.Key.Benefit, Attempt: c.Attempt, ID: c.ID, Amount: c.Amount}
 }
 
 // Verdict is what a plan says about one fact.
@@ -268,7 +270,7 @@ func (s *subject) name() string {
 // fact's are one; elsewhere the fact's name is.
 func (s *subject) id(op ledger.Op) string {
 	switch {
-	case op == ledger.OpCommit && s.fact.Ref != "" && !s.fact.Kind.job():
+	case (op == ledger.OpCommit || op == ledger.OpReclaim) && s.fact.Ref != "" && !s.fact.Kind.job():
 		return s.fact.Ref
 	case op == ledger.OpReverse || op == ledger.OpReinstate:
 		if s.fact.Kind.job() {

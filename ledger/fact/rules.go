@@ -190,7 +190,9 @@ func reclaim(s *subject) step {
 // is a contradiction; that of another one is old news.
 func otherPayment(s *subject) step {
 	if s.fact.Ref != "" {
-		if _, paid := s.receipt(ledger.OpCommit, s.fact.Ref); paid {
+		_, paid := s.receipt(ledger.OpCommit, s.fact.Ref)
+		_, late := s.receipt(ledger.OpReclaim, s.fact.Ref)
+		if paid || late {
 			return step{final: true, reason: fmt.Sprintf("%s was paid for by payment %.40q, which is now said to have failed", s.name(), s.fact.Ref)}
 		}
 	}
