@@ -153,7 +153,10 @@ func TestWorkerDoesJobs(t *testing.T) {
 	}, func(_ context.Context, job *cofferv1.Job) error {
 		n := running.Add(1)
 		defer running.Add(-1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		for {
+			if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+				break
+			}
 		}
 		if string(job.GetPayload()) != job.GetJobId() || job.GetLeaseToken() == "" {
 			t.Errorf("job %v", job)
@@ -298,7 +301,10 @@ func TestWorkerExtends(t *testing.T) {
 	extended := make(chan struct{})
 	w.work(func(c *WorkerConfig) { c.Lease = 900 * time.Millisecond }, func(_ context.Context, job *cofferv1.Job) error {
 		first := job.GetDueTime().AsTime()
-		for w.job("long").GetDueTime().AsTime().Sub(first) < 600*time.Millisecond {
+		for {
+			if w.job("long").GetDueTime().AsTime().Sub(first) >= 600*time.Millisecond {
+				break
+			}
 		}
 		close(extended)
 		return nil

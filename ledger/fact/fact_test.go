@@ -142,7 +142,10 @@ func TestBounds(t *testing.T) {
 func TestCommandID(t *testing.T) {
 	seen := map[string]ID{}
 	for _, id := range []ID{
-		{"t", "shop", "e"}, {"t", "shop/e", "x"}, {"t", "shop", "e/x"}, {"t", strings.Repeat("s", 100), strings.Repeat("e", 100)},
+		{"t", "shop", "e"},
+		{"t", "shop/e", "x"},
+		{"t", "shop", "e/x"},
+		{"t", strings.Repeat("s", 100), strings.Repeat("e", 100)},
 		{"t", strings.Repeat("s", 101), strings.Repeat("e", 99)},
 	} {
 		name := CommandID(id)
@@ -187,7 +190,8 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 	for _, v := range []Verdict{
-		{ID: row.ID, Version: row.Version, State: Pending, Reason: "waits again"}, {ID: row.ID, Version: row.Version, State: Exception, Reason: "in vain"},
+		{ID: row.ID, Version: row.Version, State: Pending, Reason: "waits again"},
+		{ID: row.ID, Version: row.Version, State: Exception, Reason: "in vain"},
 		{ID: row.ID, Version: row.Version - 1, State: Applied},
 	} {
 		if next, ok := Mark(now, row, &v, s); ok {

@@ -62,7 +62,7 @@ func (s *Store) submit(tx kv.Tx, now time.Time, cur *fact.Row, f fact.Fact, sch 
 	row, replayed, rej := fact.Submit(now, cur, f, sch)
 	if rej != nil {
 		out.Err = rej
-		return nil
+		return nil //nolint:nilerr // the refusal is the fact's own answer
 	}
 	out.Row, out.Replayed = row, replayed
 	if replayed {

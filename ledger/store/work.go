@@ -84,7 +84,7 @@ func (s *Store) enqueue(tx kv.Tx, now time.Time, cur *work.Job, r work.Request, 
 	}
 	d, rej := work.Enqueue(now, cur, r)
 	if rej != nil {
-		return Enqueued{Err: rej}, nil
+		return Enqueued{Err: rej}, nil //nolint:nilerr // the refusal is the job's own answer
 	}
 	if d.Changed() {
 		s.putJob(tx, nil, &d.Job)

@@ -150,8 +150,15 @@ func TestPurge(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Consumer: strings.Repeat("x", 129)}, {Consumer: "a\x00"}, {Consumer: "\xff"}, {Consumer: "c", Table: "a; DROP TABLE b"},
-		{Consumer: "c", Table: "a.b.c"}, {Consumer: "c", Table: "1a"}, {Consumer: "c", Table: "a."}, {Consumer: "c", Dialect: 7},
+		{},
+		{Consumer: strings.Repeat("x", 129)},
+		{Consumer: "a\x00"},
+		{Consumer: "\xff"},
+		{Consumer: "c", Table: "a; DROP TABLE b"},
+		{Consumer: "c", Table: "a.b.c"},
+		{Consumer: "c", Table: "1a"},
+		{Consumer: "c", Table: "a."},
+		{Consumer: "c", Dialect: 7},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "(allowed: ") {
 			t.Errorf("%+v: %v", cfg, err)

@@ -528,8 +528,16 @@ func TestCrashAnywhere(t *testing.T) {
 func TestUnknownOutcomes(t *testing.T) {
 	const conflict, landed, lost = embedded.FaultConflict, embedded.FaultUnknownLanded, embedded.FaultUnknownLost
 	for _, fates := range [][]embedded.FaultKind{
-		{landed}, {lost}, {landed, landed, landed, landed}, {lost, lost, lost, lost, lost}, {conflict, landed, lost, landed, conflict, lost},
-		{0, landed}, {0, lost}, {0, 0, landed}, {0, 0, lost}, {0, 0, 0, landed},
+		{landed},
+		{lost},
+		{landed, landed, landed, landed},
+		{lost, lost, lost, lost, lost},
+		{conflict, landed, lost, landed, conflict, lost},
+		{0, landed},
+		{0, lost},
+		{0, 0, landed},
+		{0, 0, lost},
+		{0, 0, 0, landed},
 	} {
 		b := newBench(t, DefaultConfig())
 		b.budget(1000, ledger.Policy{})
@@ -576,12 +584,10 @@ func TestManyAtOnce(t *testing.T) {
 	ctx := context.Background()
 	b := newBench(t, DefaultConfig())
 	b.budget(100000, ledger.Policy{LateCommit: ledger.LateReclaim})
-	other := &bench{tester: t}
-	exec, err := New(DefaultConfig(), b.st, b.exec, b.log)
+	other, err := New(DefaultConfig(), b.st, b.exec, b.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Intake = exec
 	b.must(reserve("o", "coupon", 100))
 	facts := []fact.Fact{
 		says(fact.PaymentSucceeded, "o", "p1"), says(fact.RefundSucceeded, "o", "r1", line("coupon", 60)),
@@ -589,7 +595,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for i := range 40 {
-		in := []*Intake{b.Intake, other.Intake}[i%2]
+		in := []*Intake{b.Intake, other}[i%2]
 		wg.Go(func() {
 			f := facts[i/2%len(facts)]
 			if got, err := in.Submit(ctx, []fact.Fact{f}); err != nil || got[0].Err != nil {
