@@ -81,6 +81,13 @@ type OrderKey struct {
 // String is "order/benefit", without the tenant.
 func (k OrderKey) String() string { return k.Order + "/" + k.Benefit }
 
+// CheckID rejects an identifier that no command may carry: the same rule for
+// jobs, facts and what else is named by callers.
+func CheckID(field, s string) *Rejection { return checkID(field, s) }
+
+// CheckOptionalID is CheckID for an identifier that may be left out.
+func CheckOptionalID(field, s string) *Rejection { return checkOptionalID(field, s) }
+
 // checkID rejects an identifier that is empty, too long, not UTF-8 or that
 // holds a control character.
 func checkID(field, s string) *Rejection {

@@ -54,6 +54,18 @@ const (
 	Internal               Code = "INTERNAL"
 )
 
+// Reasons of queues and facts.
+const (
+	JobNotFound      Code = "JOB_NOT_FOUND"
+	JobIllegalState  Code = "JOB_ILLEGAL_STATE"
+	LeaseLost        Code = "LEASE_LOST"
+	LeaseLimit       Code = "LEASE_LIMIT"
+	QueueFull        Code = "QUEUE_FULL"
+	FactNotFound     Code = "FACT_NOT_FOUND"
+	FactIllegalState Code = "FACT_ILLEGAL_STATE"
+	FactLimit        Code = "FACT_LIMIT"
+)
+
 // Class groups codes by what the caller can do about them. The RPC layer maps
 // each class to a wire code.
 type Class uint8
@@ -115,6 +127,14 @@ var codeTable = []CodeInfo{
 	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},
 	{BadPageToken, ClassInvalid, false, "start again without a page token"},
+	{JobNotFound, ClassNotFound, false, "check queue, job id and tenant; a finished job is kept for its policy's keep and then forgotten"},
+	{JobIllegalState, ClassState, false, "see the job's current state"},
+	{LeaseLost, ClassState, false, "stop working on the job: it belongs to another lease, or has ended; lease again"},
+	{LeaseLimit, ClassExhausted, false, "complete, fail or return leases first"},
+	{QueueFull, ClassExhausted, false, "wait until jobs are done, settle the dead letters, or raise the limit"},
+	{FactNotFound, ClassNotFound, false, "check source, event id and tenant"},
+	{FactIllegalState, ClassState, false, "see the fact's current state"},
+	{FactLimit, ClassExhausted, false, "this order has as many facts as one order may have; look at them, and settle the rest by commands"},
 	{Overloaded, ClassRetry, false, "wait for the retry delay, then send the same request"},
 	{Draining, ClassRetry, false, "send the same request to another node"},
 	{Unavailable, ClassRetry, false, "send the same request again"},

@@ -13,9 +13,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
+	"github.com/coffer-ledger/coffer/shard/intake"
 )
 
 // DefaultListen is the address of a node that was not told another one. It is
@@ -38,14 +40,17 @@ type Config struct {
 	// Store says where the data is: embedded:DIR (or DIR), fdb:FILE.
 	Store string `yaml:"store"`
 
-	TLS      TLS          `yaml:"tls"`
-	Executor shard.Config `yaml:"executor"`
-	Expiry   scan.Config  `yaml:"expiry"`
-	HTTP     HTTP         `yaml:"http"`
-	API      rpc.Config   `yaml:"api"`
-	Log      Log          `yaml:"log"`
-	Shutdown Shutdown     `yaml:"shutdown"`
-	Debug    Debug        `yaml:"debug"`
+	TLS      TLS             `yaml:"tls"`
+	Executor shard.Config    `yaml:"executor"`
+	Expiry   scan.Config     `yaml:"expiry"`
+	Queue    Queue           `yaml:"queue"`
+	Facts    intake.Config   `yaml:"facts"`
+	Work     scan.WorkConfig `yaml:"work"`
+	HTTP     HTTP            `yaml:"http"`
+	API      rpc.Config      `yaml:"api"`
+	Log      Log             `yaml:"log"`
+	Shutdown Shutdown        `yaml:"shutdown"`
+	Debug    Debug           `yaml:"debug"`
 }
 
 // TLS names the certificate of the server. Both or neither.
@@ -77,6 +82,18 @@ type HTTP struct {
 	// how long an idle connection is kept.
 	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout"`
 	IdleTimeout       time.Duration `yaml:"idle_timeout"`
+}
+
+// Queue bounds the queues of one tenant.
+type Queue struct {
+	// OpenJobs is the most jobs of a tenant that are ready, leased or dead
+	// letters, Leases the most jobs of one queue that are leased at once.
+	OpenJobs int `yaml:"open_jobs"`
+	Leases   int `yaml:"leases"`
+}
+
+func (q Queue) limits() store.WorkLimits {
+	return store.WorkLimits{OpenJobs: int64(q.OpenJobs), Leases: int64(q.Leases)}
 }
 
 // Log says what is logged and how.
@@ -114,6 +131,9 @@ func DefaultConfig() Config {
 		Store:    "embedded:coffer-data",
 		Executor: shard.DefaultConfig(),
 		Expiry:   scan.DefaultConfig(),
+		Queue:    Queue{OpenJobs: int(store.DefaultWorkLimits().OpenJobs), Leases: int(store.DefaultWorkLimits().Leases)},
+		Facts:    intake.DefaultConfig(),
+		Work:     scan.DefaultWorkConfig(),
 		HTTP: HTTP{
 			MaxConnections: 4096, MaxStreams: 1024,
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -137,6 +157,10 @@ func (c Config) Validate() error {
 	c.validateAddress(f)
 	f.within("executor", c.Executor.Validate())
 	f.within("expiry", c.Expiry.Validate())
+	f.within("facts", c.Facts.Validate())
+	f.within("work", c.Work.Validate())
+	f.number("queue.open_jobs", c.Queue.OpenJobs, 1, 1<<30)
+	f.number("queue.leases", c.Queue.Leases, 1, 1<<20)
 	f.within("api", c.API.Validate())
 	f.number("http.max_connections", c.HTTP.MaxConnections, 1, 1<<20)
 	f.number("http.max_streams", c.HTTP.MaxStreams, 1, 1<<16)

@@ -35,6 +35,18 @@ var settingDocs = map[string]string{
 	"expiry.catch_up_rate":  "Rate while money is overdue for longer than catch_up_after (reservations per second).",
 	"expiry.stall_after":    "How long no pass may complete before the node says that it is not ready (duration).",
 
+	"queue.open_jobs": "Most jobs of a tenant that are ready, leased or dead letters; one more is refused with QUEUE_FULL (jobs).",
+	"queue.leases":    "Most jobs of one queue that are leased at once (jobs).",
+
+	"facts.deadline":   "How long a fact may wait for what it needs before it is an exception (duration).",
+	"facts.retry_base": "First time between two looks at a fact that waits; it doubles up to retry_max (duration).",
+	"facts.retry_max":  "Longest time between two looks at a fact that waits (duration).",
+
+	"work.interval":    "From one pass over leases, facts and finished jobs to the next (duration).",
+	"work.owners":      "Most tenants and queues one pass looks at (queues).",
+	"work.pass_limit":  "Most jobs, and orders with facts, one pass handles, divided equally among the owners (jobs).",
+	"work.stall_after": "How long no pass may complete before the node says that it is not ready (duration).",
+
 	"http.max_connections":     "Most connections open at once (connections).",
 	"http.max_streams":         "Most calls in flight on one HTTP/2 connection (calls).",
 	"http.read_header_timeout": "Bound of reading a request's header (duration).",

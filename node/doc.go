@@ -1,13 +1,13 @@
 // Package node is one running process of Coffer: configuration, wiring,
-// lifecycle, health and metrics. It imports rpc, shard and ledger/store; the
+// lifecycle, health and metrics. It imports rpc, shard, shard/intake and ledger/store; the
 // engine comes from its caller as a factory, so that no engine is linked here.
 //
 //	New(cfg, deps)    validates and wires, does nothing
 //	Run(ctx)          ┌ listen
 //	                  ├ open the store ─▶ executor ─▶ rpc server ─▶ serve
-//	                  ├ expiry scanner
+//	                  ├ expiry scanner, work scanner, fact intake
 //	      ctx ends ─▶ ├ not ready (/readyz) ─▶ wait shutdown.delay
-//	                  ├ stop the scanner, refuse new commands, stop accepting
+//	                  ├ stop the scanners, end workers' streams, refuse new commands, stop accepting
 //	                  ├ answer every accepted command
 //	                  └ close the store, return
 //

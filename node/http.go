@@ -51,6 +51,7 @@ func (n *Node) server(h http.Handler) (*http.Server, error) {
 func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (http.Handler, error) {
 	api, err := rpc.NewServer(n.cfg.API, rpc.Deps{
 		Executor: exec, Reader: p.ledger, Maintainer: interruptible{p.ledger, n.leaving},
+		Queue: p.ledger, Facts: p.facts, FactLists: p.ledger, Leaving: n.leaving,
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },
 		Registerer: reg,
@@ -138,6 +139,9 @@ func (n *Node) ready(ctx context.Context, p *parts) error {
 		return errors.New("the node is draining")
 	}
 	if err := p.expiry.Ready(); err != nil {
+		return err
+	}
+	if err := p.work.Ready(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ type metered struct {
 	commands *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	// applied are the counters of what nearly every answer is, by operation.
-	applied []prometheus.Counter
+	applied [math.MaxUint8 + 1]prometheus.Counter
 }
 
 func newMetered(next rpc.Executor) *metered {
@@ -37,9 +38,10 @@ func newMetered(next rpc.Executor) *metered {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 		}),
 	}
-	m.applied = []prometheus.Counter{nil} // no operation is 0
-	for op := ledger.Op(1); op.Valid(); op++ {
-		m.applied = append(m.applied, m.commands.WithLabelValues(strings.ToLower(op.String()), "applied"))
+	for op := range m.applied {
+		if op := ledger.Op(op); op.Valid() { // their numbers have gaps
+			m.applied[op] = m.commands.WithLabelValues(strings.ToLower(op.String()), "applied")
+		}
 	}
 	return m
 }
@@ -137,12 +139,27 @@ var expiryStats = []stat[scan.Status]{
 	counter("coffer_expiry_deferred_total", "Due reservations left for a later pass.", func(s *scan.Status) float64 { return float64(s.Deferred) }),
 }
 
+var workStats = []stat[scan.WorkStatus]{
+	gauge("coffer_facts_pending", "Facts that wait for what they need.", func(s *scan.WorkStatus) float64 { return float64(s.Facts.Pending) }),
+	gauge("coffer_facts_oldest_pending_seconds", "Age of the oldest fact that waits.", func(s *scan.WorkStatus) float64 { return s.OldestPending.Seconds() }),
+	gauge("coffer_facts_exceptions", "Facts that cannot be applied and wait for a person.", func(s *scan.WorkStatus) float64 { return float64(s.Facts.Exceptions) }),
+	gauge("coffer_facts_applied", "Facts that are in the ledger.", func(s *scan.WorkStatus) float64 { return float64(s.Facts.Applied) }),
+	gauge("coffer_work_last_pass_seconds", "Time since the work scanner last completed a pass.", func(s *scan.WorkStatus) float64 { return s.SincePass.Seconds() }),
+	counter("coffer_work_passes_total", "Completed passes of the work scanner.", func(s *scan.WorkStatus) float64 { return float64(s.Passes) }),
+	counter("coffer_work_failed_passes_total", "Failed passes of the work scanner.", func(s *scan.WorkStatus) float64 { return float64(s.Failed) }),
+	counter("coffer_work_lapsed_leases_total", "Leases that this node found run out.", func(s *scan.WorkStatus) float64 { return float64(s.Lapsed) }),
+	counter("coffer_work_forgotten_jobs_total", "Finished jobs whose time to be kept had passed.", func(s *scan.WorkStatus) float64 { return float64(s.Forgotten) }),
+	counter("coffer_facts_settled_total", "Looks of this node's scanner at orders whose facts waited.", func(s *scan.WorkStatus) float64 { return float64(s.Settled) }),
+	counter("coffer_facts_deferred_total", "Orders that could not be looked at and stayed due.", func(s *scan.WorkStatus) float64 { return float64(s.Deferred) }),
+}
+
 var batchSizes = prometheus.NewDesc("coffer_batch_size", "Commands in one transaction.", nil, nil)
 
 // collector reads the figures of a node's parts.
 type collector struct {
 	exec   *shard.Executor
 	expiry *scan.Expiry
+	work   *scan.Work
 }
 
 // Describe implements prometheus.Collector.
@@ -151,6 +168,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- s.desc
 	}
 	for _, s := range expiryStats {
+		ch <- s.desc
+	}
+	for _, s := range workStats {
 		ch <- s.desc
 	}
 	ch <- batchSizes
@@ -172,6 +192,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ex := c.expiry.Status(context.Background())
 	for _, s := range expiryStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&ex))
+	}
+	wk := c.work.Status(context.Background())
+	for _, s := range workStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&wk))
 	}
 }
 

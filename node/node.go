@@ -17,6 +17,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/shard"
+	"github.com/coffer-ledger/coffer/shard/intake"
 )
 
 // Deps are what a node gets from its caller.
@@ -65,6 +66,8 @@ type parts struct {
 	ledger *store.Store
 	exec   *shard.Executor
 	expiry *scan.Expiry
+	facts  *intake.Intake
+	work   *scan.Work
 	http   *http.Server
 }
 
@@ -111,24 +114,32 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	p := &parts{engine: engine}
 	var err error
-	if p.ledger, err = store.Open(ctx, engine, store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix}); err != nil {
+	opt := store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix, Work: n.cfg.Queue.limits()}
+	if p.ledger, err = store.Open(ctx, engine, opt); err != nil {
 		return nil, err
 	}
 	if p.exec, err = shard.New(n.cfg.Executor, p.ledger); err != nil {
 		return nil, err
 	}
 	m := newMetered(p.exec)
-	if p.expiry, err = scan.New(n.cfg.Expiry, p.ledger, m, n.log.With().Str("part", "expiry").Logger()); err != nil {
+	if p.facts, err = intake.New(n.cfg.Facts, p.ledger, m, n.log.With().Str("part", "facts").Logger()); err != nil {
+		return nil, err
+	}
+	exec := p.facts.Wrap(m)
+	if p.expiry, err = scan.New(n.cfg.Expiry, p.ledger, exec, n.log.With().Str("part", "expiry").Logger()); err != nil {
+		return nil, err
+	}
+	if p.work, err = scan.NewWork(n.cfg.Work, p.ledger, p.facts, n.log.With().Str("part", "work").Logger()); err != nil {
 		return nil, err
 	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
 		}
 	}
-	handler, err := n.handler(p, m, reg)
+	handler, err := n.handler(p, exec, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +155,18 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	g.Go(func() error {
 		if err := p.expiry.Run(scanCtx); err != nil {
 			return fmt.Errorf("expiry scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		if err := p.work.Run(scanCtx); err != nil {
+			return fmt.Errorf("work scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		if err := p.facts.Run(scanCtx); err != nil {
+			return fmt.Errorf("fact intake: %w", err)
 		}
 		return nil
 	})

@@ -19,6 +19,7 @@ import (
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
+	"github.com/coffer-ledger/coffer/shard/intake"
 )
 
 // world is a node's parts behind its public API, with a clock of its own and
@@ -30,6 +31,8 @@ type world struct {
 	store  *store.Store
 	exec   *shard.Executor
 	expiry *scan.Expiry
+	facts  *intake.Intake
+	work   *scan.Work
 	client *rpc.Client
 	url    string
 
@@ -60,8 +63,16 @@ func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 	if w.expiry, err = scan.New(scan.DefaultConfig(), w.store, w.exec, zerolog.Nop()); err != nil {
 		t.Fatal(err)
 	}
+	if w.facts, err = intake.New(intake.DefaultConfig(), w.store, w.exec, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if w.work, err = scan.NewWork(scan.DefaultWorkConfig(), w.store, w.facts, zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	leaving := make(chan struct{})
 	handler, err := rpc.NewServer(rpc.DefaultConfig(), rpc.Deps{
-		Executor: w.exec, Reader: w.store, Maintainer: w.store, Log: zerolog.Nop(),
+		Executor: w.facts.Wrap(w.exec), Reader: w.store, Maintainer: w.store, Log: zerolog.Nop(),
+		Queue: w.store, Facts: w.facts, FactLists: w.store, Leaving: leaving,
 		Status: func(context.Context) rpc.Status { return rpc.Status{} },
 	})
 	if err != nil {
@@ -75,6 +86,7 @@ func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 	w.url = srv.URL
 	w.client = rpc.NewClient(srv.URL, rpc.WithAttemptTimeout(time.Minute)) // a loaded machine is no fault
 	t.Cleanup(func() {
+		close(leaving)
 		w.client.Close()
 		srv.Close()
 		if err := w.exec.Drain(context.Background()); err != nil {

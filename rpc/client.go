@@ -45,6 +45,8 @@ type Client struct {
 	credits      cofferv1connect.CreditServiceClient
 	ledger       cofferv1connect.LedgerServiceClient
 	operator     cofferv1connect.OperatorServiceClient
+	queue        cofferv1connect.QueueServiceClient
+	facts        cofferv1connect.FactServiceClient
 
 	gather *gatherer // nil: each command is a call of its own
 	opt    clientOptions
@@ -121,6 +123,8 @@ func newClient(baseURL string, o clientOptions) *Client {
 		credits:      cofferv1connect.NewCreditServiceClient(c),
 		ledger:       cofferv1connect.NewLedgerServiceClient(c),
 		operator:     cofferv1connect.NewOperatorServiceClient(c),
+		queue:        cofferv1connect.NewQueueServiceClient(c),
+		facts:        cofferv1connect.NewFactServiceClient(c),
 		opt:          o, base: baseURL,
 	}
 	if !o.unary {
@@ -185,3 +189,9 @@ func (c *Client) Ledger() cofferv1connect.LedgerServiceClient { return c.ledger 
 
 // Operator is the generated client of OperatorService.
 func (c *Client) Operator() cofferv1connect.OperatorServiceClient { return c.operator }
+
+// Queue is the generated client of QueueService.
+func (c *Client) Queue() cofferv1connect.QueueServiceClient { return c.queue }
+
+// Facts is the generated client of FactService.
+func (c *Client) Facts() cofferv1connect.FactServiceClient { return c.facts }

@@ -1,7 +1,7 @@
 // Package rpc is Coffer on the wire: the Connect services, the one table from
 // domain errors to wire codes, the interceptors and the Go client. It imports
-// ledger, ledger/store (for its read views) and the generated code; what runs
-// commands reaches it through small interfaces.
+// ledger, ledger/work, ledger/fact, ledger/store (for its read views) and the
+// generated code; what runs commands reaches it through small interfaces.
 //
 //	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ tenant ──▶ validate ──▶ service ──▶ Executor (changes)
 //	          │      metrics,    panics,  header     schema         │
@@ -24,6 +24,10 @@
 //   - OVERLOADED is UNAVAILABLE like all that certainly was not done, and says
 //     in retry_delay when to come back: generic clients retry that code, while
 //     RESOURCE_EXHAUSTED is left to mean that money or room has run out.
+//   - A worker's stream carries jobs one way only; what became of them are calls
+//     of their own. So it works over HTTP/1.1 too, a result survives its stream,
+//     and the server counts what a worker holds by the store, where a result told
+//     to another node counts as well.
 //   - The tenant is a header and never a field, so that no message can name
 //     another tenant's data.
 //   - A command of a batch is checked by itself. Only what makes the message

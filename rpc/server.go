@@ -71,6 +71,13 @@ type Deps struct {
 	Executor   Executor
 	Reader     Reader
 	Maintainer Maintainer
+	// Queue serves QueueService, Facts and FactLists FactService; without them
+	// a server has no such service.
+	Queue     Queue
+	Facts     Facts
+	FactLists FactLists
+	// Leaving is closed when the node drains: streams that would last end.
+	Leaving <-chan struct{}
 	// Status is called by GetStatus.
 	Status func(ctx context.Context) Status
 	// Ready answers health checks; nil is always ready.
@@ -131,6 +138,12 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	})
 	cofferv1connect.RegisterLedgerServiceHandler(s.rpc, &ledgerService{reads: deps.Reader})
 	cofferv1connect.RegisterOperatorServiceHandler(s.rpc, &operatorService{maintain: deps.Maintainer, status: deps.Status})
+	if deps.Queue != nil {
+		cofferv1connect.RegisterQueueServiceHandler(s.rpc, &queueService{queue: deps.Queue, metrics: m, leaving: deps.Leaving})
+	}
+	if deps.Facts != nil && deps.FactLists != nil {
+		cofferv1connect.RegisterFactServiceHandler(s.rpc, &factService{facts: deps.Facts, lists: deps.FactLists, metrics: m})
+	}
 	s.Mount(s.mux)
 	return s, nil
 }
@@ -159,6 +172,7 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 var services = []string{
 	cofferv1connect.BudgetServiceName, cofferv1connect.ReservationServiceName,
 	cofferv1connect.CreditServiceName, cofferv1connect.LedgerServiceName, cofferv1connect.OperatorServiceName,
+	cofferv1connect.QueueServiceName, cofferv1connect.FactServiceName,
 }
 
 // healthChecker answers gRPC health checks for the process and each service.

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/fact"
+	"github.com/coffer-ledger/coffer/ledger/work"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -275,6 +277,24 @@ func TestEnumTablesAreComplete(t *testing.T) {
 	check("states", cofferv1.ReservationState(0).Descriptor(), len(states))
 	check("operations", cofferv1.Operation(0).Descriptor(), len(operations))
 	check("entryTypes", cofferv1.EntryType(0).Descriptor(), len(entryTypes))
+	check("queueJobStates", cofferv1.QueueJobState(0).Descriptor(), len(queueJobStates))
+	check("factKinds", cofferv1.FactKind(0).Descriptor(), len(factKinds))
+	check("factStates", cofferv1.FactState(0).Descriptor(), len(factStates))
+	for s := work.Ready; s.Valid(); s++ {
+		if w := queueJobStates.to(s); queueJobStates.from(w) != s || w.String() != "QUEUE_JOB_STATE_"+s.String() {
+			t.Errorf("job state %s is %s on the wire", s, w)
+		}
+	}
+	for k := fact.PaymentSucceeded; k.Valid(); k++ {
+		if w := factKinds.to(k); factKinds.from(w) != k || w.String() != "FACT_KIND_"+k.String() {
+			t.Errorf("fact kind %s is %s on the wire", k, w)
+		}
+	}
+	for s := fact.Pending; s.Valid(); s++ {
+		if w := factStates.to(s); factStates.from(w) != s || w.String() != "FACT_STATE_"+s.String() {
+			t.Errorf("fact state %s is %s on the wire", s, w)
+		}
+	}
 	for s := ledger.StateNone; s.Valid(); s++ {
 		if w := states.to(s); states.from(w) != s || !strings.HasSuffix(w.String(), s.String()) {
 			t.Errorf("state %s is %s on the wire", s, w)

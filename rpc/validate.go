@@ -25,6 +25,7 @@ func newValidator() (protovalidate.Validator, error) {
 		cofferv1.File_coffer_v1_budget_proto, cofferv1.File_coffer_v1_reservation_proto,
 		cofferv1.File_coffer_v1_credit_proto,
 		cofferv1.File_coffer_v1_ledger_proto, cofferv1.File_coffer_v1_operator_proto,
+		cofferv1.File_coffer_v1_queue_proto, cofferv1.File_coffer_v1_fact_proto,
 	} {
 		for i := range f.Services().Len() {
 			methods := f.Services().Get(i).Methods()

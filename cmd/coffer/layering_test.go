@@ -21,14 +21,18 @@ var mayImport = map[string][]string{
 	"ledger/kv/kvtest":   {"ledger/kv"},
 	// imported by tests only
 	"ledger/kv/testengine": {"ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv"},
-	"ledger/store":         {"ledger", "ledger/kv"},
+	"ledger/work":          {"ledger"},
+	"ledger/fact":          {"ledger", "ledger/work"},
+	"ledger/store":         {"ledger", "ledger/kv", "ledger/work", "ledger/fact"},
 	"shard":                {"ledger", "ledger/kv", "ledger/store"},
+	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
 	"proto/gen":            {"proto/gen"},
-	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store"},
-	"node":                 {"node", "rpc", "shard", "ledger", "ledger/kv", "ledger/store"},
+	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact"},
+	"rpc/inbox":            {},
+	"node":                 {"node", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":                {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
-		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
+		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/work", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
 	},
 }
 

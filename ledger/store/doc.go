@@ -1,5 +1,5 @@
 // Package store runs the domain's commands on a [kv.Store] and reads what they
-// wrote. It imports ledger and ledger/kv.
+// wrote. It imports ledger, ledger/work, ledger/fact and ledger/kv.
 //
 //	commands of one bucket
 //	      │ Apply: one transaction
@@ -9,7 +9,7 @@
 //	 n rows, at once   the other, purely          └ next     outbox pointer · signal ·
 //	                                                command  expiry rows
 //
-// keys.go is the only file that knows the key layout, codec*.go the only ones
+// keys*.go are the only files that know the key layout, codec*.go the only ones
 // that know the form of values. Apply is the only path that changes a balance.
 //
 // The ledger block is the outbox: its entries carry all that an event needs,
@@ -19,6 +19,12 @@
 // The expiry index is a hint, the reservation row is the truth: the index can be
 // dropped and rebuilt at any time, and a row of it that names a reservation
 // which was committed, released or extended does nothing.
+//
+// Jobs and facts are rows of their own, decided by ledger/work and ledger/fact. A
+// job's place in the due-index, its dead letter and its counters are written in
+// the transaction that writes its row, by putJob alone, and a fact's by putFact:
+// so unlike the expiry index, these are no hints. No balance is among them; what
+// a fact asks for goes through Apply like everything else.
 //
 // Nothing here assumes that this process is alone: what a transaction read is
 // checked again when it commits.

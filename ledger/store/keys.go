@@ -10,7 +10,8 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
-// This file is the only one that knows the key layout. Keys are encoded as
+// This file, and keys_work.go for the tables of queues and facts, are the only
+// ones that know the key layout. Keys are encoded as
 // FoundationDB tuples (its tuple layer's type codes, so its tools can read
 // them) under the store's prefix:
 //
@@ -37,6 +38,15 @@ const (
 	tableSignal      = "S"
 	tableCase        = "C"
 	tableAllocation  = "A"
+)
+
+// Tables of queues and facts; keys_work.go has their keys.
+const (
+	tableDue   = "W"
+	tableJob   = "Q"
+	tableDead  = "D"
+	tableInbox = "N"
+	tableFact  = "F"
 )
 
 // Layout constants. They are part of the stored format.

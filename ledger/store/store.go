@@ -26,6 +26,9 @@ type Options struct {
 	Tx kv.Options
 	// ReadOnly opens a store that exists and writes nothing at all.
 	ReadOnly bool
+	// Work bounds the queues of one tenant; fields that are zero have their
+	// default.
+	Work WorkLimits
 }
 
 // Store runs commands on a kv.Store and reads what they wrote. It is safe for
@@ -35,6 +38,7 @@ type Store struct {
 	kv      kv.Store
 	opt     Options
 	retries atomic.Uint64
+	gates   *leaseGates
 	// hook, if not nil, sees each command before it is decided; tests make it
 	// panic.
 	hook func(*ledger.Command)
@@ -68,7 +72,14 @@ func Open(ctx context.Context, engine kv.Store, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("open ledger store: writer has %d bytes (allowed: %d), prefix %d (allowed: 64)",
 			len(opt.Writer), ledger.MaxIDBytes, len(opt.Prefix))
 	}
-	s := &Store{kv: engine, opt: opt}
+	def := DefaultWorkLimits()
+	if opt.Work.OpenJobs <= 0 {
+		opt.Work.OpenJobs = def.OpenJobs
+	}
+	if opt.Work.Leases <= 0 {
+		opt.Work.Leases = def.Leases
+	}
+	s := &Store{kv: engine, opt: opt, gates: newLeaseGates()}
 	_, err := kv.Transact(ctx, engine, opt.Tx, func(tx kv.Tx, _ kv.Attempt) error {
 		_, err := s.prepare(tx)
 		return err

@@ -1,15 +1,21 @@
 // Package scan holds the loops that look through the store for work that is
-// due. They change nothing by themselves: what they find goes through the
-// executor as commands, like everything else. It imports ledger and
-// ledger/store.
+// due. They change no balance by themselves: what they find goes through the
+// executor as commands, like everything else. It imports ledger, ledger/store
+// and ledger/work.
 //
 //	every interval:
 //	  slot 0…63 ──▶ due index rows ──▶ one EXPIRE a reservation ──▶ Executor
 //	                     ▲                                            │
 //	                     └──── drop the row when all are settled ◀────┘
 //
-// The index is a hint and the reservation is the truth: an EXPIRE of one that
-// was committed, released or extended in the meantime is refused and does
+//	  leases that ran out ──▶ due again, or dead letters
+//	  facts that wait     ──▶ settle the order again ──▶ Executor
+//	  finished jobs       ──▶ forgotten
+//
+// The expiry index is a hint and the reservation is the truth: an EXPIRE of one
+// that was committed, released or extended in the meantime is refused and does
 // nothing. So two scanners at once, on one node or on several, are slow and
-// never wrong, and a row that was found twice is harmless.
+// never wrong, and a row that was found twice is harmless. The same holds for
+// jobs and facts: their rows are read again in the transaction that changes
+// them.
 package scan

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+type cliJob struct {
+	JobID, State, LeaseToken, LastError, DiscardReason string
+	Attempt                                            int
+	Payload                                            []byte
+}
+
+type cliJobs struct{ Jobs []cliJob }
+
+// Every command of a queue, in the life of three jobs.
+func TestQueueCommands(t *testing.T) {
+	s := serve(t, t.TempDir())
+	contains(t, s.cli(t, "queue", "stats"), "no queues")
+	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "READY", "mail")
+	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "done before; this is the job now")
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: job \"a\" was first enqueued with other values of [payload]; differing: [payload]",
+		"queue", "enqueue", "mail", "a", "--payload", "bye", "--max-attempts", "1", "--server", s.url)
+	file := filepath.Join(t.TempDir(), "payload")
+	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.cli(t, "queue", "enqueue", "mail", "b", "--file", file)
+	s.cli(t, "queue", "enqueue", "mail", "later", "--delay", "1h")
+	if err := os.WriteFile(file, make([]byte, 65<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitFailed, "is larger than 65536 bytes; put it elsewhere", "queue", "enqueue", "mail", "big", "--file", file, "--server", s.url)
+
+	leased := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--max", "5", "--json")).Jobs
+	if len(leased) != 2 || leased[0].JobID != "a" || string(leased[1].Payload) != "from a file" || leased[0].LeaseToken == "" {
+		t.Fatalf("leased %+v", leased)
+	}
+	contains(t, s.cli(t, "queue", "lease", "mail"), "no job is due")
+	token := leased[0].LeaseToken
+	contains(t, s.cli(t, "queue", "fail", "mail", "a", "--token", token, "--error", "no route"), "DEAD", "no route")
+	fails(t, exitFailed, "LEASE_LOST: lease_token", "queue", "complete", "mail", "a", "--token", token, "--server", s.url)
+	contains(t, s.cli(t, "queue", "return", "mail", "b", "--token", token), "READY")
+	again := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--json")).Jobs
+	contains(t, s.cli(t, "queue", "complete", "mail", "b", "--token", again[0].LeaseToken), "DONE")
+
+	contains(t, s.cli(t, "queue", "stats"), "mail", "1", "oldest due")
+	contains(t, s.cli(t, "queue", "list", "mail", "--state", "done"), "b")
+	contains(t, s.cli(t, "queue", "list", "mail", "--limit", "1"), "more with --page ")
+	contains(t, s.cli(t, "queue", "list", "empty"), "no jobs")
+	contains(t, s.cli(t, "queue", "inspect", "mail", "a"), "leased 1 times; dead 1 times", "last error:\nno route", `payload:`, `"hello"`)
+
+	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "a", "no route")
+	contains(t, s.cli(t, "queue", "dead", "inspect", "mail", "a"), "DEAD")
+	contains(t, s.cli(t, "queue", "dead", "replay", "mail", "a"), "READY")
+	fails(t, exitFailed, "JOB_ILLEGAL_STATE: only a dead letter can be discarded", "queue", "dead", "discard", "mail", "a", "--reason", "x", "--server", s.url)
+	re := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--json")).Jobs
+	s.cli(t, "queue", "fail", "mail", "a", "--token", re[0].LeaseToken, "--error", "still no route", "--permanent")
+	got := decode[cliJob](t, s.cli(t, "queue", "dead", "discard", "mail", "a", "--reason", "the customer has left", "--json"))
+	if got.State != "JOB_STATE_DISCARDED" || got.DiscardReason != "the customer has left" || got.LastError != "still no route" {
+		t.Errorf("%+v", got)
+	}
+	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "no dead letters")
+	fails(t, exitFailed, "JOB_NOT_FOUND: job_id \"x\" is not in queue \"mail\"", "queue", "inspect", "mail", "x", "--server", s.url)
+	fails(t, exitUsage, "--token is empty", "queue", "complete", "mail", "a", "--token", "")
+	fails(t, exitUsage, "missing flags: --reason=TEXT", "queue", "dead", "discard", "mail", "a")
+	s.cli(t, "audit")
+}
+
+type cliFact struct {
+	State, Reason, Code, Resolution string
+	Effects                         []struct {
+		Operation string
+		Outcome   struct{ AmountMinor, EntrySeq string }
+	}
+}
+
+// Every command of facts, in the life of one order.
+func TestFactCommands(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "SPRING", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "SPRING", "--amount", "100.00", "--key", "f1")
+	refund := []string{"fact", "submit", "shop", "e-2", "refund-succeeded", "o-1", "--reference", "r-1", "--line", "coupon:A=300"}
+	contains(t, s.cli(t, refund...), "PENDING", "nothing is reserved yet")
+	s.cli(t, "order", "reserve", "o-1", "coupon:A", "--budget", "SPRING", "--amount", "12.50")
+	got := decode[cliFact](t, s.cli(t, "fact", "submit", "shop", "e-1", "payment-succeeded", "o-1", "--reference", "p-1", "--json"))
+	if got.State != "FACT_STATE_APPLIED" || len(got.Effects) != 1 || got.Effects[0].Operation != "OPERATION_COMMIT" || got.Effects[0].Outcome.AmountMinor != "1250" {
+		t.Errorf("%+v", got)
+	}
+	contains(t, s.cli(t, refund...), "came before; this is the fact now", "APPLIED", "REVERSE", "300")
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT", "fact", "submit", "shop", "e-2", "refund-succeeded", "o-1", "--reference", "r-1", "--line", "coupon:A=301", "--server", s.url)
+	fails(t, exitFailed, "facts[0].lines 0 are missing", "fact", "submit", "shop", "e-3", "refund-succeeded", "o-1", "--reference", "r-1", "--server", s.url)
+	fails(t, exitUsage, "--line is \"coupon:A=x\"", "fact", "submit", "shop", "e-3", "refund-succeeded", "o-1", "--line", "coupon:A=x")
+	s.cli(t, "fact", "submit", "shop", "e-4", "order-cancelled", "o-2", "--line", "coupon:A")
+	contains(t, s.cli(t, "fact", "submit", "shop", "e-5", "payment-succeeded", "o-2", "--reference", "p-2", "--line", "coupon:A"), "EXCEPTION", "had been cancelled before it was reserved")
+	contains(t, s.cli(t, "fact", "list"), "e-5", "EXCEPTION")
+	contains(t, s.cli(t, "fact", "list", "--state", "pending"), "no facts in state pending")
+	contains(t, s.cli(t, "fact", "list", "--state", "all", "--limit", "2"), "more with --page ")
+	contains(t, s.cli(t, "fact", "retry", "shop", "e-5"), "EXCEPTION")
+	contains(t, s.cli(t, "fact", "resolve", "shop", "e-5", "--reason", "sent back by the bank"), "RESOLVED", "resolved: sent back by the bank")
+	contains(t, s.cli(t, "fact", "get", "shop", "e-1"), "APPLIED", "COMMIT")
+	fails(t, exitFailed, "FACT_ILLEGAL_STATE", "fact", "resolve", "shop", "e-1", "--reason", "x", "--server", s.url)
+	fails(t, exitFailed, "FACT_NOT_FOUND", "fact", "get", "shop", "e-9", "--server", s.url)
+	contains(t, s.cli(t, "order", "explain", "o-1"), "r-1")
+	s.cli(t, "audit")
+}

@@ -1,0 +1,319 @@
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/ledger/work"
+)
+
+// WorkConfig shapes the loop over the due-index of jobs and facts.
+type WorkConfig struct {
+	// Interval is the time from one pass to the next. A pass that leaves work
+	// behind is followed at once.
+	Interval time.Duration `yaml:"interval"`
+	// Owners is the most tenants and queues one pass looks at in each lane; the
+	// next one goes on after them.
+	Owners int `yaml:"owners"`
+	// PassLimit is the most jobs, and orders with facts, one pass handles,
+	// divided equally among the owners.
+	PassLimit int `yaml:"pass_limit"`
+	// StallAfter is how long no pass may complete before the node says it is
+	// not ready.
+	StallAfter time.Duration `yaml:"stall_after"`
+}
+
+// DefaultWorkConfig looks every second.
+func DefaultWorkConfig() WorkConfig {
+	return WorkConfig{Interval: time.Second, Owners: 64, PassLimit: 1024, StallAfter: 30 * time.Second}
+}
+
+// Validate names every field that is out of range.
+func (c WorkConfig) Validate() error {
+	var errs []error
+	bad := func(field string, v, allowed any) {
+		errs = append(errs, fmt.Errorf("%s is %v (allowed: %v)", field, v, allowed))
+	}
+	if c.Interval < 10*time.Millisecond || c.Interval > time.Hour {
+		bad("interval", c.Interval, "10ms to 1h0m0s")
+	}
+	if c.Owners < 1 || c.Owners > 1024 {
+		bad("owners", c.Owners, "1 to 1024")
+	}
+	if c.PassLimit < c.Owners || c.PassLimit > 1<<16 {
+		bad("pass_limit", c.PassLimit, fmt.Sprintf("owners, %d, to %d", c.Owners, 1<<16))
+	}
+	if c.StallAfter <= c.Interval || c.StallAfter > 24*time.Hour {
+		bad("stall_after", c.StallAfter, fmt.Sprintf("more than interval, %s, to 24h0m0s", c.Interval))
+	}
+	return errors.Join(errs...)
+}
+
+// WorkIndex is the due-index of jobs and facts; *store.Store is one.
+type WorkIndex interface {
+	DueOwners(ctx context.Context, l store.Lane, after work.Place, limit int) ([]store.Owner, error)
+	LapseJobs(ctx context.Context, p work.Place, n int) (int, error)
+	ForgetJobs(ctx context.Context, p work.Place, n int) (int, error)
+	DueFacts(ctx context.Context, tenant string, n int) ([]string, error)
+	FactGauges(ctx context.Context) (store.FactGauges, error)
+}
+
+// Settler drives the facts of an order; *intake.Intake is one.
+type Settler interface {
+	Settle(ctx context.Context, tenant, order string) error
+}
+
+// Work is the loop that ends leases which ran out, forgets finished jobs, and
+// looks again at facts that wait. Make it with NewWork, run it once with Run;
+// the other methods are safe at any time.
+//
+// Each lane is walked from where the last pass stopped, so many passes come to
+// every tenant, and what one pass does is divided equally among those that have
+// something due: a backlog of one costs the others nothing. Two loops at once do
+// some work twice and nothing wrong: a lease ends once, and a fact is applied
+// once.
+type Work struct {
+	cfg     WorkConfig
+	idx     WorkIndex
+	settler Settler
+	log     zerolog.Logger
+
+	passing sync.Mutex // one pass of this loop at a time
+	after   map[store.Lane]work.Place
+	turn    int
+
+	mu      sync.Mutex
+	running bool
+	started time.Time
+	passed  time.Time
+	count   WorkCounters
+}
+
+// WorkCounters count since the start.
+type WorkCounters struct {
+	// Passes completed and failed.
+	Passes, Failed uint64
+	// Lapsed leases, forgotten jobs, and orders whose facts were looked at.
+	Lapsed, Forgotten, Settled uint64
+	// Deferred orders could not be settled and stay due.
+	Deferred uint64
+}
+
+// WorkStatus is what the loop knows, and what waits in the store.
+type WorkStatus struct {
+	WorkCounters
+	SincePass time.Duration
+	Facts     store.FactGauges
+	// OldestPending is how long the oldest fact has waited.
+	OldestPending time.Duration
+}
+
+// NewWork makes the loop.
+func NewWork(cfg WorkConfig, idx WorkIndex, settler Settler, log zerolog.Logger) (*Work, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("work config: %w", err)
+	}
+	return &Work{cfg: cfg, idx: idx, settler: settler, log: log, after: map[store.Lane]work.Place{}}, nil
+}
+
+// Run makes passes until ctx ends, and then returns nil. A pass that fails is
+// logged and tried again; it is the readiness of the node that tells.
+func (w *Work) Run(ctx context.Context) error {
+	w.mu.Lock()
+	w.running, w.started = true, time.Now()
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.running = false
+		w.mu.Unlock()
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		more, err := w.once(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := w.cfg.Interval
+		if more && err == nil {
+			wait = 0
+		}
+		timer.Reset(wait)
+	}
+}
+
+// Pass makes one pass by hand, for tests and tools.
+func (w *Work) Pass(ctx context.Context) error {
+	_, err := w.once(ctx)
+	return err
+}
+
+func (w *Work) once(ctx context.Context) (more bool, err error) {
+	start := time.Now()
+	more, err = w.safePass(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.count.Failed++
+		if ctx.Err() == nil {
+			w.log.Error().Err(err).Msg("work pass failed")
+		}
+		return more, err
+	}
+	w.count.Passes++
+	w.passed = start
+	return more, nil
+}
+
+// safePass makes one pass; a panic in it fails the pass and not the node.
+func (w *Work) safePass(ctx context.Context) (more bool, err error) {
+	w.passing.Lock()
+	defer w.passing.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("work pass: panic: %v", p)
+		}
+	}()
+	var faults []error
+	for _, lane := range []store.Lane{store.LaneLeased, store.LaneFacts, store.LaneKept} {
+		rest, err := w.lane(ctx, lane)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		more = more || rest
+	}
+	w.turn++
+	return more, errors.Join(faults...)
+}
+
+// lane handles what is due in one lane. more says that it left some, although
+// nothing was wrong.
+func (w *Work) lane(ctx context.Context, lane store.Lane) (more bool, err error) {
+	owners, err := w.idx.DueOwners(ctx, lane, w.after[lane], w.cfg.Owners)
+	if err != nil || len(owners) == 0 {
+		return false, err
+	}
+	w.after[lane] = owners[len(owners)-1].Place
+	want := make([]int, len(owners)) // how much each has due is not known
+	for i := range want {
+		want[i] = w.cfg.PassLimit
+	}
+	parts := work.Share(want, w.cfg.PassLimit, w.turn)
+	var faults []error
+	for i, o := range owners {
+		n, err := w.owner(ctx, lane, o.Place, min(parts[i], work.MaxBatch))
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		more = more || n >= min(parts[i], work.MaxBatch)
+	}
+	return more || len(owners) == w.cfg.Owners, errors.Join(faults...)
+}
+
+// owner handles up to n things of one queue or tenant.
+func (w *Work) owner(ctx context.Context, lane store.Lane, p work.Place, n int) (done int, err error) {
+	switch lane {
+	case store.LaneLeased:
+		done, err = w.idx.LapseJobs(ctx, p, n)
+		w.add(func(c *WorkCounters) { c.Lapsed += uint64(done) })
+	case store.LaneKept:
+		done, err = w.idx.ForgetJobs(ctx, p, n)
+		w.add(func(c *WorkCounters) { c.Forgotten += uint64(done) })
+	case store.LaneFacts:
+		return w.facts(ctx, p.Tenant, n)
+	}
+	return done, err
+}
+
+// facts settles orders of a tenant. One that cannot be settled keeps none of
+// the others waiting.
+func (w *Work) facts(ctx context.Context, tenant string, n int) (done int, err error) {
+	orders, err := w.idx.DueFacts(ctx, tenant, n)
+	if err != nil {
+		return 0, err
+	}
+	var faults []error
+	for _, o := range orders {
+		err := w.settler.Settle(ctx, tenant, o)
+		if ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		done++
+	}
+	w.add(func(c *WorkCounters) { c.Settled += uint64(done); c.Deferred += uint64(len(faults)) })
+	if len(faults) > 0 {
+		return done, fmt.Errorf("%d orders with facts were not settled: %w", len(faults), faults[0])
+	}
+	return done, nil
+}
+
+func (w *Work) add(change func(*WorkCounters)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.count)
+}
+
+// Ready is nil while the loop runs and completes its passes.
+func (w *Work) Ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch since := w.sincePass(); {
+	case !w.running:
+		return errors.New("the work scanner is not running")
+	case since > w.cfg.StallAfter:
+		return fmt.Errorf("the work scanner has completed no pass for %s (allowed: %s)", since.Round(time.Millisecond), w.cfg.StallAfter)
+	}
+	return nil
+}
+
+// sincePass is the time since the last complete pass began, or the loop. The
+// caller holds mu.
+func (w *Work) sincePass() time.Duration {
+	switch {
+	case !w.passed.IsZero():
+		return time.Since(w.passed)
+	case !w.started.IsZero():
+		return time.Since(w.started)
+	}
+	return 0
+}
+
+// Status tells how the loop does. Where the store does not answer, the figures
+// of the facts are zero.
+func (w *Work) Status(ctx context.Context) WorkStatus {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	g, err := w.idx.FactGauges(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := WorkStatus{WorkCounters: w.count, SincePass: w.sincePass()}
+	if err != nil {
+		return s
+	}
+	if s.Facts = g; !g.OldestPending.IsZero() {
+		s.OldestPending = max(0, time.Since(g.OldestPending))
+	}
+	return s
+}

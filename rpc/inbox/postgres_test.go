@@ -1,0 +1,65 @@
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
+)
+
+// The same on a real PostgreSQL, where COFFER_TEST_POSTGRES names one that the
+// test may make a table in.
+func TestPostgres(t *testing.T) {
+	dsn := os.Getenv("COFFER_TEST_POSTGRES")
+	if dsn == "" {
+		t.Skip("COFFER_TEST_POSTGRES names no server")
+	}
+	ctx := t.Context()
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	in, err := New(Config{Consumer: "points", Table: "coffer_inbox_test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range append(append([]string{"DROP TABLE IF EXISTS coffer_inbox_test, coffer_inbox_sum"}, append(in.Schema(), in.Schema()...)...),
+		"CREATE TABLE coffer_inbox_sum (n BIGINT)", "INSERT INTO coffer_inbox_sum VALUES (0)") {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatal(q, err)
+		}
+	}
+	effect := func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE coffer_inbox_sum SET n = n + 5")
+		return err
+	}
+	var ran atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for _, id := range []string{"e1", "E1", "é"} {
+				ok, err := in.Do(context.Background(), db, id, effect)
+				if err != nil {
+					t.Error(err)
+				}
+				if ok {
+					ran.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	if err := db.QueryRowContext(ctx, "SELECT n FROM coffer_inbox_sum").Scan(&sum); err != nil || sum != 15 || ran.Load() != 3 {
+		t.Errorf("sum %d, ran %d, %v; want 15 and 3", sum, ran.Load(), err)
+	}
+	if n, err := in.Purge(ctx, db, time.Now().Add(time.Hour)); n != 3 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}
