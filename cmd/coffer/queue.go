@@ -230,7 +230,7 @@ func (q *queueList) Run(c *cli) error {
 		ctx, cancel := c.call()
 		defer cancel()
 		return s.ListJobs(ctx, &cofferv1.ListJobsRequest{
-			Queue: q.Queue, State: cofferv1.QueueJobState(cofferv1.JobState_value["QUEUE_JOB_STATE_"+enumName(q.State)]), PageSize: int32(q.Limit), PageToken: q.Page,
+			Queue: q.Queue, State: cofferv1.QueueJobState(cofferv1.QueueJobState_value["QUEUE_JOB_STATE_"+enumName(q.State)]), PageSize: int32(q.Limit), PageToken: q.Page,
 		})
 	})
 	if err != nil {
