@@ -24,6 +24,9 @@ const (
 	// StampBytes is the length of a Stamp: ten bytes given by the engine at
 	// commit and two of user version.
 	StampBytes = 12
+	// StampOffsetBytes is what the offset of a stamp takes of the limit of the
+	// key or value it stands in.
+	StampOffsetBytes = 4
 )
 
 // Version is a point in the store's history. Versions grow with every commit;

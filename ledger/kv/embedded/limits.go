@@ -16,7 +16,7 @@ const stampLen = 10
 
 func checkReadKey(op string, key []byte) error {
 	if len(key) > kv.MaxKeyBytes {
-		return keyTooLarge(op, key)
+		return keyTooLarge(op, len(key))
 	}
 	if bytes.Compare(key, keysEnd) >= 0 {
 		return &kv.Error{Code: kv.CodeKeyOutside, Op: op, Detail: "keys that start with 0xff belong to the system"}
@@ -29,18 +29,37 @@ func checkWrite(op string, key, value []byte) error {
 		return err
 	}
 	if len(value) > kv.MaxValueBytes {
-		return &kv.Error{
-			Code: kv.CodeValueTooLarge, Op: op,
-			Detail: fmt.Sprintf("value of %d bytes, at most %d allowed", len(value), kv.MaxValueBytes),
-		}
+		return valueTooLarge(op, len(value))
 	}
 	return nil
 }
 
-func keyTooLarge(op string, key []byte) error {
+// checkStampedKey and checkStampedValue leave room for the offset of the stamp.
+func checkStampedKey(op string, key, value []byte) error {
+	if len(key)+kv.StampOffsetBytes > kv.MaxKeyBytes {
+		return keyTooLarge(op, len(key)+kv.StampOffsetBytes)
+	}
+	return checkWrite(op, key, value)
+}
+
+func checkStampedValue(op string, key, value []byte) error {
+	if len(value)+kv.StampOffsetBytes > kv.MaxValueBytes {
+		return valueTooLarge(op, len(value)+kv.StampOffsetBytes)
+	}
+	return checkWrite(op, key, value)
+}
+
+func valueTooLarge(op string, n int) error {
+	return &kv.Error{
+		Code: kv.CodeValueTooLarge, Op: op,
+		Detail: fmt.Sprintf("value of %d bytes, at most %d allowed", n, kv.MaxValueBytes),
+	}
+}
+
+func keyTooLarge(op string, n int) error {
 	return &kv.Error{
 		Code: kv.CodeKeyTooLarge, Op: op,
-		Detail: fmt.Sprintf("key of %d bytes, at most %d allowed", len(key), kv.MaxKeyBytes),
+		Detail: fmt.Sprintf("key of %d bytes, at most %d allowed", n, kv.MaxKeyBytes),
 	}
 }
 
@@ -48,10 +67,10 @@ func keyTooLarge(op string, key []byte) error {
 // key ends there, and the very end of the users' keys.
 func checkRange(op string, r kv.Range) error {
 	if len(r.Begin) > kv.MaxKeyBytes+1 {
-		return keyTooLarge(op, r.Begin)
+		return keyTooLarge(op, len(r.Begin))
 	}
 	if len(r.End) > kv.MaxKeyBytes+1 {
-		return keyTooLarge(op, r.End)
+		return keyTooLarge(op, len(r.End))
 	}
 	if bytes.Compare(r.Begin, keysEnd) > 0 || bytes.Compare(r.End, keysEnd) > 0 {
 		return &kv.Error{Code: kv.CodeKeyOutside, Op: op, Detail: "ranges end at 0xff at the latest"}

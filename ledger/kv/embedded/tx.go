@@ -175,7 +175,7 @@ func (t *tx) Add(key, operand []byte) {
 
 // SetStampedKey implements kv.Tx.
 func (t *tx) SetStampedKey(key []byte, offset int, value []byte) {
-	err := checkWrite("set stamped key", key, value)
+	err := checkStampedKey("set stamped key", key, value)
 	if err == nil {
 		err = checkOffset("set stamped key", offset, len(key))
 	}
@@ -190,7 +190,7 @@ func (t *tx) SetStampedKey(key []byte, offset int, value []byte) {
 
 // SetStampedValue implements kv.Tx.
 func (t *tx) SetStampedValue(key, value []byte, offset int) {
-	err := checkWrite("set stamped value", key, value)
+	err := checkStampedValue("set stamped value", key, value)
 	if err == nil {
 		err = checkOffset("set stamped value", offset, len(value))
 	}

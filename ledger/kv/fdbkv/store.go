@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,8 @@ type Store struct {
 	db                                             fdb.Database
 	opt                                            Options
 	slots                                          chan struct{}
+	begun                                          atomic.Uint64
+	collecting                                     atomic.Bool
 	watches                                        atomic.Int64
 	commits, conflicts, tooOld, unknown, throttled atomic.Uint64
 	closed                                         chan struct{}
@@ -274,7 +277,26 @@ func (s *Store) Begin(ctx context.Context) (kv.Tx, error) {
 	return t, nil
 }
 
+// collectEvery is how many transactions may come before their memory is asked
+// back. Each has some 50 KiB with the client library, which a finalizer frees;
+// Go's collector does not see them, and with a large heap would run too rarely.
+const collectEvery = 1024
+
+// collect runs the collector once every collectEvery transactions, beside the
+// callers, so that the finalizers of ended transactions and futures run. The
+// memory of a process is so bounded by about two thousand of them.
+func (s *Store) collect() {
+	if s.begun.Add(1)%collectEvery != 0 || !s.collecting.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		runtime.GC()
+		s.collecting.Store(false)
+	}()
+}
+
 func (s *Store) newTx(ctx context.Context) (*tx, error) {
+	s.collect()
 	tr, err := s.db.CreateTransaction()
 	if err != nil {
 		return nil, wrap("begin", err)
@@ -319,7 +341,7 @@ func wrap(op string, err error) error {
 	}
 	e := &kv.Error{Code: kv.Code(fe.Code), Op: op}
 	switch fe.Code {
-	case 1007, 1009, 1020, 1021, 1025, 1031, 1032, 1037, 1038, 2000, 2004, 2005, 2017, 2036, 2101, 2102, 2103:
+	case 1007, 1009, 1020, 1021, 1025, 1031, 1032, 1036, 1037, 1038, 2000, 2004, 2005, 2017, 2101, 2102, 2103:
 	case 1039: // cluster_version_changed: the commit may have been in flight
 		e.Code, e.Cause = kv.CodeCommitUnknown, fe
 	case 1042, 1051, 1078, 1213, 1223, 1235: // memory limits and throttling of the proxies

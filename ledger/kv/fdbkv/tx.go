@@ -35,8 +35,14 @@ func checkKey(op string, k []byte) *kv.Error {
 	switch {
 	case outside(k):
 		return &kv.Error{Code: kv.CodeKeyOutside, Op: op, Detail: fmt.Sprintf("key %.40q", k)}
-	case len(k) > kv.MaxKeyBytes:
-		return &kv.Error{Code: kv.CodeKeyTooLarge, Op: op, Detail: fmt.Sprintf("%d bytes (allowed: %d)", len(k), kv.MaxKeyBytes)}
+	}
+	return checkLength(op, kv.CodeKeyTooLarge, k, kv.MaxKeyBytes)
+}
+
+// checkLength bounds a key, a value, or one with the offset of its stamp.
+func checkLength(op string, code kv.Code, b []byte, limit int) *kv.Error {
+	if len(b) > limit {
+		return &kv.Error{Code: code, Op: op, Detail: fmt.Sprintf("%d bytes (allowed: %d)", len(b), limit)}
 	}
 	return nil
 }
@@ -170,18 +176,11 @@ func (s snapshot) Range(r kv.Range, o kv.RangeOptions) kv.Rows {
 
 func (t *tx) Snapshot() kv.Reader { return snapshot{t} }
 
-func checkValue(op string, v []byte) *kv.Error {
-	if len(v) > kv.MaxValueBytes {
-		return &kv.Error{Code: kv.CodeValueTooLarge, Op: op, Detail: fmt.Sprintf("%d bytes (allowed: %d)", len(v), kv.MaxValueBytes)}
-	}
-	return nil
-}
-
 // write checks a key and value and reports whether the write may go on.
 func (t *tx) write(op string, k, v []byte) bool {
 	e := checkKey(op, k)
 	if e == nil {
-		e = checkValue(op, v)
+		e = checkLength(op, kv.CodeValueTooLarge, v, kv.MaxValueBytes)
 	}
 	if !t.keep(e) {
 		return false
@@ -225,13 +224,15 @@ func (t *tx) stamped(op string, b []byte, offset int) ([]byte, bool) {
 }
 
 func (t *tx) SetStampedKey(k []byte, offset int, v []byte) {
-	if p, ok := t.stamped("set stamped key", k, offset); ok && t.write("set stamped key", k, v) {
+	const op = "set stamped key"
+	if p, ok := t.stamped(op, k, offset); ok && t.keep(checkLength(op, kv.CodeKeyTooLarge, p, kv.MaxKeyBytes)) && t.write(op, k, v) {
 		t.tr.SetVersionstampedKey(fdb.Key(p), v)
 	}
 }
 
 func (t *tx) SetStampedValue(k, v []byte, offset int) {
-	if p, ok := t.stamped("set stamped value", v, offset); ok && t.write("set stamped value", k, v) {
+	const op = "set stamped value"
+	if p, ok := t.stamped(op, v, offset); ok && t.keep(checkLength(op, kv.CodeValueTooLarge, p, kv.MaxValueBytes)) && t.write(op, k, v) {
 		t.tr.SetVersionstampedValue(fdb.Key(k), p)
 	}
 }

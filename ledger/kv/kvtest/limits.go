@@ -14,20 +14,25 @@ func (e *env) padded(n int) []byte {
 	return append(e.key(""), bytes.Repeat([]byte{'k'}, n-len(e.h.Prefix))...)
 }
 
-// writesKey are all ways to write one key.
-func writesKey(key []byte) map[string]func(kv.Tx) {
+// writesSized are all ways to write a key of n bytes. The offset of a stamp counts
+// as part of the key it stands in.
+func writesSized(e *env, n int) map[string]func(kv.Tx) {
+	return writesKey(e.padded(n), e.padded(n-kv.StampOffsetBytes))
+}
+
+func writesKey(key, stamped []byte) map[string]func(kv.Tx) {
 	return map[string]func(kv.Tx){
 		"set":           func(tx kv.Tx) { tx.Set(key, []byte("v")) },
 		"clear":         func(tx kv.Tx) { tx.Clear(key) },
 		"add":           func(tx kv.Tx) { tx.Add(key, []byte{1}) },
-		"stamped key":   func(tx kv.Tx) { tx.SetStampedKey(key, len(key)-10, nil) },
+		"stamped key":   func(tx kv.Tx) { tx.SetStampedKey(stamped, len(stamped)-10, nil) },
 		"stamped value": func(tx kv.Tx) { tx.SetStampedValue(key, make([]byte, 10), 0) },
 	}
 }
 
 var limitCases = []testCase{
 	{"key size at and over its edge", func(e *env) {
-		for name, write := range writesKey(e.padded(kv.MaxKeyBytes)) {
+		for name, write := range writesSized(e, kv.MaxKeyBytes) {
 			tx := e.begin()
 			write(tx)
 			if _, err := tx.Commit(e.ctx); err != nil {
@@ -39,7 +44,7 @@ var limitCases = []testCase{
 		if v, ok, err := e.begin().Get(key).Wait(); string(v) != "v" || !ok || err != nil {
 			e.Fatalf("get at the edge: %q %v %v", v, ok, err)
 		}
-		for name, write := range writesKey(e.padded(kv.MaxKeyBytes + 1)) {
+		for name, write := range writesSized(e, kv.MaxKeyBytes+1) {
 			if name == "clear" {
 				continue // engines may clear a key that cannot exist
 			}
@@ -57,13 +62,14 @@ var limitCases = []testCase{
 		tx := e.begin()
 		tx.Set(e.key("a"), at)
 		tx.Add(e.key("b"), at)
-		tx.SetStampedValue(e.key("c"), at, 0)
+		stamped := big[:kv.MaxValueBytes-kv.StampOffsetBytes] // its offset counts as part of it
+		tx.SetStampedValue(e.key("c"), stamped, 0)
 		st := e.commit(tx)
-		e.stored("a", string(at), "b", string(at), "c", string(st[:10])+string(at[10:]))
+		e.stored("a", string(at), "b", string(at), "c", string(st[:10])+string(stamped[10:]))
 		for _, write := range []func(kv.Tx){
 			func(tx kv.Tx) { tx.Set(e.key("d"), big) },
 			func(tx kv.Tx) { tx.Add(e.key("d"), big) },
-			func(tx kv.Tx) { tx.SetStampedValue(e.key("d"), big, 0) },
+			func(tx kv.Tx) { tx.SetStampedValue(e.key("d"), big[:len(stamped)+1], 0) },
 			func(tx kv.Tx) { tx.SetStampedKey(append(e.key("d"), make([]byte, 10)...), len(e.key("d")), big) },
 		} {
 			tx := e.begin()
@@ -97,7 +103,7 @@ var limitCases = []testCase{
 	}},
 	{"system keys rejected", func(e *env) {
 		for _, key := range []string{"\xff", "\xff0123456789", "\xff\xff/0123456789"} {
-			for name, write := range writesKey([]byte(key)) {
+			for name, write := range writesKey([]byte(key), []byte(key)) {
 				if name == "stamped key" && len(key) < 11 {
 					continue
 				}
