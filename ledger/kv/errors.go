@@ -29,7 +29,7 @@ const (
 	CodeKeyOutside       Code = 2004
 	CodeInvertedRange    Code = 2005
 	CodeUsedTx           Code = 2017
-	CodeUnreadable       Code = 2036
+	CodeUnreadable       Code = 1036
 	CodeBadStampOffset   Code = 2000
 	CodeTxTooLarge       Code = 2101
 	CodeKeyTooLarge      Code = 2102

@@ -259,6 +259,9 @@ func (s *Store) count(err error, inCommit bool) {
 
 // Begin waits for one of MaxInFlight slots, then starts a transaction.
 func (s *Store) Begin(ctx context.Context) (kv.Tx, error) {
+	if ctx.Err() != nil { // select would take a free slot as well
+		return nil, kv.ContextError(ctx, "begin")
+	}
 	select {
 	case <-s.closed:
 		return nil, &kv.Error{Code: kv.CodeClosed, Op: "begin"}
@@ -319,7 +322,7 @@ func wrap(op string, err error) error {
 	}
 	e := &kv.Error{Code: kv.Code(fe.Code), Op: op}
 	switch fe.Code {
-	case 1007, 1009, 1020, 1021, 1025, 1031, 1032, 1037, 1038, 2000, 2004, 2005, 2017, 2036, 2101, 2102, 2103:
+	case 1007, 1009, 1020, 1021, 1025, 1031, 1032, 1036, 1037, 1038, 2000, 2004, 2005, 2017, 2101, 2102, 2103:
 	case 1039: // cluster_version_changed: the commit may have been in flight
 		e.Code, e.Cause = kv.CodeCommitUnknown, fe
 	case 1042, 1051, 1078, 1213, 1223, 1235: // memory limits and throttling of the proxies
