@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"runtime"
 	"strings"
@@ -347,7 +348,7 @@ func (h *harness) tamper(order string, value []byte) {
 	n := 0
 	_, err := kv.Transact(context.Background(), h.gate.Store, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
 		n = 0
-		rows, _, err := tx.Range(kv.PrefixRange([]byte("coffer\x02R")), kv.RangeOptions{}).Wait()
+		rows, _, err := tx.Range(kv.PrefixRange(append(bytes.Clone(h.prefix), "\x02R"...)), kv.RangeOptions{}).Wait()
 		for _, row := range rows {
 			if strings.Contains(string(row.Key), order) {
 				tx.Set(row.Key, value)

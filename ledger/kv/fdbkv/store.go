@@ -262,6 +262,9 @@ func (s *Store) count(err error, inCommit bool) {
 
 // Begin waits for one of MaxInFlight slots, then starts a transaction.
 func (s *Store) Begin(ctx context.Context) (kv.Tx, error) {
+	if ctx.Err() != nil { // select would take a free slot as well
+		return nil, kv.ContextError(ctx, "begin")
+	}
 	select {
 	case <-s.closed:
 		return nil, &kv.Error{Code: kv.CodeClosed, Op: "begin"}

@@ -91,6 +91,9 @@ func (v *value) Wait() ([]byte, bool, error) {
 		return nil, false, v.err
 	}
 	b, err := v.f.Get()
+	if v.t.ctx.Err() != nil { // the cancellation may be a moment late
+		return nil, false, kv.ContextError(v.t.ctx, "get")
+	}
 	if err != nil {
 		return nil, false, v.t.readError("get", err)
 	}
@@ -136,7 +139,7 @@ func (r *rows) Wait() ([]kv.KeyValue, bool, error) {
 		return r.out, r.limit > 0 && len(r.out) == r.limit, r.err
 	}
 	got, err := r.r.GetSliceWithError()
-	if err != nil {
+	if err != nil || r.t.ctx.Err() != nil {
 		r.err = r.t.readError("range", err)
 		return nil, false, r.err
 	}
@@ -280,6 +283,9 @@ func (t *tx) Commit(ctx context.Context) (kv.Stamp, error) {
 	defer t.Cancel()
 	if t.fault != nil {
 		return kv.Stamp{}, t.fault
+	}
+	if ctx.Err() != nil { // nothing was sent
+		return kv.Stamp{}, kv.ContextError(ctx, "commit")
 	}
 	var stamp fdb.FutureKey
 	if t.wrote {
