@@ -56,6 +56,11 @@ type Store struct {
 	commits, conflicts, tooOld, unknown, throttled atomic.Uint64
 	closed                                         chan struct{}
 	once                                           sync.Once
+
+	// held counts objects of the client library that only Go's garbage
+	// collector frees, since it was last run for them.
+	held       atomic.Int64
+	collecting atomic.Bool
 }
 
 // Open connects to a cluster. It checks the cluster file and asks for a read
@@ -325,6 +330,23 @@ func (s *Store) newTx(ctx context.Context) (*tx, error) {
 	// transaction makes it return.
 	t.stop = context.AfterFunc(ctx, tr.Cancel)
 	return t, nil
+}
+
+// collectAfter is how many objects of the client library, each of a few
+// kilobytes, may wait for the garbage collector. It does not see their memory,
+// and in a process with a large heap would run far too rarely.
+const collectAfter = 10_000
+
+// collect counts n objects that are no longer used.
+func (s *Store) collect(n int64) {
+	if s.held.Add(n) < collectAfter || !s.collecting.CompareAndSwap(false, true) {
+		return
+	}
+	s.held.Store(0)
+	go func() {
+		runtime.GC()
+		s.collecting.Store(false)
+	}()
 }
 
 // Close refuses new transactions. The connection itself lives as long as the

@@ -23,6 +23,9 @@ type tx struct {
 	fault *kv.Error // the first fault in an argument; Commit returns it
 	wrote bool
 	ended bool
+	// held counts what the client library keeps for this transaction until the
+	// garbage collector finds it: itself and its futures.
+	held int64
 }
 
 // snapshot reads without read conflicts.
@@ -114,6 +117,7 @@ func (t *tx) Get(k []byte) kv.Value {
 	if err := t.usable("get", checkKey("get", k)); err != nil {
 		return &value{err: err}
 	}
+	t.held++
 	return &value{t: t, f: t.tr.Get(fdb.Key(k))}
 }
 
@@ -121,6 +125,7 @@ func (s snapshot) Get(k []byte) kv.Value {
 	if err := s.t.usable("get", checkKey("get", k)); err != nil {
 		return &value{err: err}
 	}
+	s.t.held++
 	return &value{t: s.t, f: s.t.tr.Snapshot().Get(fdb.Key(k))}
 }
 
@@ -167,6 +172,7 @@ func (t *tx) Range(r kv.Range, o kv.RangeOptions) kv.Rows {
 	if err := t.usable("range", checkRange("range", r)); err != nil {
 		return &rows{err: err}
 	}
+	t.held++
 	return &rows{t: t, limit: o.Limit, r: t.tr.GetRange(rangeOf(r), rangeOptions(o))}
 }
 
@@ -174,6 +180,7 @@ func (s snapshot) Range(r kv.Range, o kv.RangeOptions) kv.Rows {
 	if err := s.t.usable("range", checkRange("range", r)); err != nil {
 		return &rows{err: err}
 	}
+	s.t.held++
 	return &rows{t: s.t, limit: o.Limit, r: s.t.tr.Snapshot().GetRange(rangeOf(r), rangeOptions(o))}
 }
 
@@ -324,5 +331,9 @@ func (t *tx) Cancel() {
 	t.ended = true
 	t.stop()
 	t.tr.Cancel()
+	// The library's object lives until Go's garbage collector finds it; what it
+	// holds is freed now.
+	t.tr.Reset()
+	t.s.collect(t.held + 4) // itself, its read version, commit and stamp
 	<-t.s.slots
 }
