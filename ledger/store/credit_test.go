@@ -13,6 +13,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
 func wallet(key string, p ledger.Policy) ledger.Command {
@@ -188,6 +189,7 @@ func TestLostAnswersOfCredits(t *testing.T) {
 // loseNext makes the next writing commit answer as timed out. It lands, if it
 // still can, when release is closed; done tells.
 func (b *bench) loseNext() (release chan struct{}, done chan error) {
+	testengine.OnlyEmbedded(b.t, "it injects faults")
 	release, done = make(chan struct{}), make(chan error, 1)
 	var first atomic.Bool
 	f := func() embedded.Fault {

@@ -118,7 +118,7 @@ func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {
 	var own *ownKey
 	if w := t.writes; w != nil {
 		if w.unreadable(key) {
-			return nil, false, &kv.Error{Code: kv.CodeUnreadable, Op: "get"}
+			return nil, false, t.unreadable("get")
 		}
 		if own = w.find(hash, key); own != nil {
 			switch own.state {
@@ -127,7 +127,7 @@ func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {
 			case stateAbsent:
 				return nil, false, nil
 			case stateUnreadable:
-				return nil, false, &kv.Error{Code: kv.CodeUnreadable, Op: "get"}
+				return nil, false, t.unreadable("get")
 			}
 		} else if w.clears.contains(key) {
 			return nil, false, nil

@@ -34,7 +34,7 @@ func (t *tx) scan(r kv.Range, opt kv.RangeOptions, snapshot bool, out *rows) (er
 	if w := t.writes; w != nil {
 		for _, sp := range w.stamped {
 			if sp.overlaps(span{r.Begin, r.End}) {
-				return &kv.Error{Code: kv.CodeUnreadable, Op: "range"}
+				return t.unreadable("range")
 			}
 		}
 	}
@@ -180,7 +180,7 @@ func (m *merge) takeOwn(own *ownKey, hasBase bool) error {
 	case stateSet:
 		m.emit(own.key, own.value)
 	case stateUnreadable:
-		return &kv.Error{Code: kv.CodeUnreadable, Op: "range"}
+		return m.t.unreadable("range")
 	case stateAdds:
 		var base []byte
 		if hasBase {

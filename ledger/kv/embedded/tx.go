@@ -126,6 +126,14 @@ func (t *tx) ReadVersion() (kv.Version, error) {
 	return t.at.version, nil
 }
 
+// unreadable is the error of reading what the commit's stamp will be in. The
+// transaction can't commit any more: nobody may build on such a read.
+func (t *tx) unreadable(op string) error {
+	err := &kv.Error{Code: kv.CodeUnreadable, Op: op}
+	t.writable(err)
+	return err
+}
+
 // writable says whether a write is to be buffered; err is what is wrong with
 // its arguments, kept for Commit.
 func (t *tx) writable(err error) bool {

@@ -50,8 +50,6 @@ type Store struct {
 	db                                             fdb.Database
 	opt                                            Options
 	slots                                          chan struct{}
-	begun                                          atomic.Uint64
-	collecting                                     atomic.Bool
 	watches                                        atomic.Int64
 	commits, conflicts, tooOld, unknown, throttled atomic.Uint64
 	closed                                         chan struct{}
@@ -285,26 +283,7 @@ func (s *Store) Begin(ctx context.Context) (kv.Tx, error) {
 	return t, nil
 }
 
-// collectEvery is how many transactions may come before their memory is asked
-// back. Each has some 50 KiB with the client library, which a finalizer frees;
-// Go's collector does not see them, and with a large heap would run too rarely.
-const collectEvery = 1024
-
-// collect runs the collector once every collectEvery transactions, beside the
-// callers, so that the finalizers of ended transactions and futures run. The
-// memory of a process is so bounded by about two thousand of them.
-func (s *Store) collect() {
-	if s.begun.Add(1)%collectEvery != 0 || !s.collecting.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		runtime.GC()
-		s.collecting.Store(false)
-	}()
-}
-
 func (s *Store) newTx(ctx context.Context) (*tx, error) {
-	s.collect()
 	tr, err := s.db.CreateTransaction()
 	if err != nil {
 		return nil, wrap("begin", err)
