@@ -58,7 +58,7 @@ func TestQueueCommands(t *testing.T) {
 	re := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--json")).Jobs
 	s.cli(t, "queue", "fail", "mail", "a", "--token", re[0].LeaseToken, "--error", "still no route", "--permanent")
 	got := decode[cliJob](t, s.cli(t, "queue", "dead", "discard", "mail", "a", "--reason", "the customer has left", "--json"))
-	if got.State != "JOB_STATE_DISCARDED" || got.DiscardReason != "the customer has left" || got.LastError != "still no route" {
+	if got.State != "QUEUE_JOB_STATE_DISCARDED" || got.DiscardReason != "the customer has left" || got.LastError != "still no route" {
 		t.Errorf("%+v", got)
 	}
 	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "no dead letters")
