@@ -269,3 +269,44 @@ func TestPaymentFactAfterTheSweep(t *testing.T) {
 		}
 	})
 }
+
+// Results of a job, told by the public API in the wrong order and again and
+// again: one charge, whatever is told, and a delivered job is not refunded.
+func TestJobResultsByFacts(t *testing.T) {
+	onEngine(t, func(w *world) {
+		ctx := context.Background()
+		const failed, succeeded = cofferv1.FactKind_FACT_KIND_JOB_FAILED, cofferv1.FactKind_FACT_KIND_JOB_SUCCEEDED
+		for _, f := range []*cofferv1.NewFact{says(failed, "j", "1"), says(failed, "j", "2")} {
+			if got := w.tell(f)[0].GetFact(); got.GetState() != cofferv1.FactState_FACT_STATE_PENDING {
+				t.Errorf("before the charge: %v", got)
+			}
+		}
+		if _, err := w.client.CreateWallet(ctx, &cofferv1.CreateWalletRequest{Wallet: "acme", Currency: "BRL"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Grant(ctx, &cofferv1.GrantRequest{Wallet: "acme", IdempotencyKey: "g", AmountMinor: 100, Currency: "BRL"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Charge(ctx, &cofferv1.ChargeRequest{JobId: "j", Wallet: "acme", AmountMinor: 70, Currency: "BRL"}); err != nil {
+			t.Fatal(err)
+		}
+		w.advance(time.Hour)
+		if err := w.work.Pass(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.fact(says(failed, "j", "1")); got.GetState() != cofferv1.FactState_FACT_STATE_APPLIED || got.GetEffects()[0].GetOperation() != cofferv1.Operation_OPERATION_REFUND {
+			t.Errorf("the failure: %v", got)
+		}
+		done := w.tell(says(succeeded, "j", ""), says(failed, "j", "3"))
+		if e := done[0].GetFact().GetEffects(); len(e) != 1 || e[0].GetOperation() != cofferv1.Operation_OPERATION_RECLAIM_CHARGE || e[0].GetOutcome().GetAmountMinor() != 70 {
+			t.Errorf("the success: %v", done[0])
+		}
+		if got := done[1].GetFact(); got.GetState() != cofferv1.FactState_FACT_STATE_APPLIED {
+			t.Errorf("a failure after the success: %v", got)
+		}
+		job, err := w.client.GetJob(ctx, "j")
+		if err != nil || len(job.GetAttempts()) != 1 || job.GetAttempts()[0].GetState() != cofferv1.JobState_JOB_STATE_DELIVERED {
+			t.Errorf("%v %v", job, err)
+		}
+	})
+}

@@ -32,7 +32,7 @@ type factSubmit struct {
 	Kind      string   `arg:"" help:"payment-succeeded, payment-failed, order-cancelled, refund-succeeded, refund-cancelled, job-succeeded or job-failed." enum:"payment-succeeded,payment-failed,order-cancelled,refund-succeeded,refund-cancelled,job-succeeded,job-failed"`
 	Order     string   `arg:"" help:"Order or job id."`
 	Reference string   `help:"Payment or refund id; a refund has one." placeholder:"ID"`
-	Attempt   uint32   `help:"Attempt of the benefits." default:"1"`
+	Attempt   uint32   `help:"Attempt of the benefits, or of the job." default:"1"`
 	Line      []string `help:"A benefit the fact is about, as BENEFIT or BENEFIT=AMOUNT in minor units; may be given again. Without one: all benefits of the order." sep:"none" placeholder:"BENEFIT=MINOR"`
 	Currency  string   `help:"Checked against the reservations'." placeholder:"BRL"`
 	traced    `embed:""`
@@ -47,7 +47,8 @@ yet waits for what it needs.
 Examples:
   coffer fact submit shop evt-1 payment-succeeded o-1001 --reference p-1
   coffer fact submit shop evt-2 refund-succeeded o-1001 --reference r-1 --line coupon:SPRING=300
-  coffer fact submit shop evt-3 order-cancelled o-1002 --line coupon:SPRING`
+  coffer fact submit shop evt-3 order-cancelled o-1002 --line coupon:SPRING
+  coffer fact submit renderer evt-4 job-failed j-1`
 }
 
 // Run submits.

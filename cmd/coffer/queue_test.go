@@ -102,6 +102,12 @@ func TestFactCommands(t *testing.T) {
 	contains(t, s.cli(t, "fact", "get", "shop", "e-1"), "APPLIED", "COMMIT")
 	fails(t, exitFailed, "FACT_ILLEGAL_STATE", "fact", "resolve", "shop", "e-1", "--reason", "x", "--server", s.url)
 	fails(t, exitFailed, "FACT_NOT_FOUND", "fact", "get", "shop", "e-9", "--server", s.url)
+	s.cli(t, "wallet", "create", "w", "--currency", "BRL")
+	s.cli(t, "wallet", "grant", "w", "--amount", "10.00", "--key", "k")
+	s.cli(t, "job", "charge", "j", "--wallet", "w", "--amount", "4.00")
+	contains(t, s.cli(t, "fact", "submit", "renderer", "e-1", "job-failed", "j"), "APPLIED", "REFUND")
+	contains(t, s.cli(t, "fact", "submit", "renderer", "e-2", "job-succeeded", "j"), "APPLIED", "RECLAIM_CHARGE")
+	contains(t, s.cli(t, "job", "get", "j"), "DELIVERED", "4.00")
 	contains(t, s.cli(t, "order", "explain", "o-1"), "r-1")
 	s.cli(t, "audit")
 }

@@ -34,7 +34,11 @@
 // leave a tombstone: without one there is no key to put it at. A fact with lines
 // is applied when every line is; until then each line that can be is.
 //
-// The result of a job stands. Once it is known to have succeeded, a refund of it
-// is taken back whenever it turns up, also after the success was applied: see
-// [Kind.Stands].
+// A job is one subject: its facts have no lines, and facts of orders leave it
+// alone. A success is RECLAIM_CHARGE, a failure is REFUND, or RELEASE of what is
+// held. That work which was delivered is not refunded is the ledger's rule and
+// not one of this package's: a failure that comes after the success finds the
+// delivery among the receipts, or is refused (JOB_DELIVERED) and finds it at the
+// next look; either way it is applied and nothing moves. A success that the
+// wallet may not owe (DEBT_CAP) waits for its funding.
 package fact

@@ -19,9 +19,6 @@ const (
 	MaxBatch = 100
 	// MaxReason is the longest reason of a resolution, in bytes.
 	MaxReason = 512
-	// JobBenefit is the benefit under which a job's charge is kept: a job is
-	// an order with this one benefit.
-	JobBenefit = "$job"
 )
 
 // Kind is what happened.
@@ -52,13 +49,8 @@ func (k Kind) String() string {
 // Valid reports whether the kind is one of the above.
 func (k Kind) Valid() bool { return k > 0 && int(k) < len(kindNames) }
 
-// Stands reports whether a fact of this kind goes on to bind its order after it
-// was applied. A job that succeeded was delivered: a failure of it that is
-// reported later must not leave it refunded.
-func (k Kind) Stands() bool { return k == JobSucceeded }
-
 // job: the fact is about a job, which is an order with the one benefit
-// JobBenefit.
+// ledger.JobBenefit.
 func (k Kind) job() bool { return k == JobSucceeded || k == JobFailed }
 
 // ID names a fact.
@@ -99,7 +91,8 @@ type Fact struct {
 	Order string
 	// Ref is the payment's or the refund's id; required for a refund.
 	Ref string
-	// Attempt of the benefits, where no line names one. 0 means 1.
+	// Attempt of the job, or of the benefits where no line names one. 0 means
+	// 1.
 	Attempt uint32
 	// Lines are the benefits; none for a job, and for the others none means
 	// all the order has.
@@ -230,6 +223,9 @@ func (f *Fact) validateLines(rule *rule) *ledger.Rejection {
 		at := fmt.Sprintf("lines[%d].", i)
 		if r := ledger.CheckID(at+"benefit_key", l.Benefit); r != nil {
 			return r
+		}
+		if l.Benefit == ledger.JobBenefit {
+			return invalid(at+"benefit_key", clip(l.Benefit), "another key", "is reserved for jobs, which "+f.Kind.String()+" is not about")
 		}
 		if l.Attempt > ledger.MaxAttempts {
 			return attemptRange(at+"attempt", l.Attempt)

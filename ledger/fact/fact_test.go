@@ -38,9 +38,10 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// What each kind asks of the ledger in each state, as one table. c, r, R, v and
-// i are commands (commit, release, reclaim, reverse, reinstate), a is applied
-// with no command, w waits, x is an exception.
+// What each kind asks of the ledger in each state, as one table. c, r, R, v, i,
+// f and d are commands (commit, release, reclaim, reverse, reinstate, refund,
+// reclaim of a charge), a is applied with no command, w waits, x is an
+// exception.
 func TestTable(t *testing.T) {
 	states := []ledger.State{
 		ledger.StateNone, ledger.StateReserved, ledger.StateCommitted, ledger.StatePartlyReversed, ledger.StateReversed,
@@ -48,6 +49,7 @@ func TestTable(t *testing.T) {
 	}
 	letters := map[ledger.Op]string{
 		ledger.OpCommit: "c", ledger.OpRelease: "r", ledger.OpReclaim: "R", ledger.OpReverse: "v", ledger.OpReinstate: "i",
+		ledger.OpRefund: "f", ledger.OpReclaimCharge: "d",
 	}
 	for _, tc := range []struct {
 		kind Kind
@@ -61,13 +63,14 @@ func TestTable(t *testing.T) {
 		{OrderCancelled, ledger.LateReject, "r r w w a a a a a a"},
 		{RefundSucceeded, ledger.LateReject, "w w v v w w w x x x"},
 		{RefundCancelled, ledger.LateReject, "w w w w w w w x x x"},
-		{JobSucceeded, ledger.LateReclaim, "w w a a a R c x x x"},
-		{JobFailed, ledger.LateReject, "w r v v a a a a a a"},
+		{JobSucceeded, ledger.LateReclaim, "w w d x d d d x x x"},
+		{JobSucceeded, ledger.LateReject, "w w d x d d d x x x"},
+		{JobFailed, ledger.LateReject, "w r f x a a a a a a"},
 	} {
 		var got []string
 		for _, st := range states {
 			f := says(tc.kind, "ref")
-			benefit := JobBenefit
+			benefit := ledger.JobBenefit
 			if !tc.kind.job() {
 				benefit = "b"
 				f.Lines = []Line{{Benefit: "b", Attempt: 1, Amount: 10}}
@@ -122,6 +125,7 @@ func TestBounds(t *testing.T) {
 		"negative":       {says(PaymentSucceeded, "p", Line{Benefit: "b", Amount: -1}), "lines[0].amount_minor"},
 		"amount":         {says(OrderCancelled, "", Line{Benefit: "b", Amount: 1}), "lines[0].amount_minor"},
 		"lines of a job": {says(JobFailed, "", Line{Benefit: "b"}), "lines"},
+		"a job's line":   {says(OrderCancelled, "", Line{Benefit: ledger.JobBenefit}), "lines[0].benefit_key"},
 		"twice":          {says(PaymentFailed, "", Line{Benefit: "b"}, Line{Benefit: "b", Attempt: 1}), "lines[1].benefit_key"},
 		"attempt":        {says(PaymentFailed, "", Line{Benefit: "b", Attempt: 17}), "lines[0].attempt"},
 		"currency":       {Fact{ID: ID{"t", "s", "e"}, Kind: PaymentFailed, Order: "o", Currency: "XYZ"}, "currency"},

@@ -57,7 +57,7 @@ type Verdict struct {
 	Blocked bool
 }
 
-// Plan says what to do about each fact of an order that is open or stands.
+// Plan says what to do about each open fact of an order.
 func Plan(v *View) []Verdict {
 	rows := slices.Clone(v.Facts)
 	slices.SortStableFunc(rows, func(a, b Row) int {
@@ -66,15 +66,15 @@ func Plan(v *View) []Verdict {
 			strings.Compare(a.Source, b.Source), strings.Compare(a.Event, b.Event),
 		)
 	})
-	p := planner{view: v, busy: map[string]bool{}}
+	p := planner{view: v, busy: map[string]bool{}, succeeded: map[uint32]bool{}}
 	for i := range rows {
 		if rows[i].Kind == JobSucceeded && rows[i].State != Resolved {
-			p.succeeded = true
+			p.succeeded[rows[i].Attempt] = true
 		}
 	}
 	var out []Verdict
 	for i := range rows {
-		if f := &rows[i]; f.State.Open() || (f.State == Applied && f.Kind.Stands()) {
+		if f := &rows[i]; f.State.Open() {
 			out = append(out, p.plan(f))
 		}
 	}
@@ -83,8 +83,8 @@ func Plan(v *View) []Verdict {
 
 type planner struct {
 	view      *View
-	succeeded bool
 	busy      map[string]bool // benefits with a command in this plan
+	succeeded map[uint32]bool // attempts of the job that are known to have succeeded
 }
 
 // plan decides one fact.
@@ -156,10 +156,10 @@ func reasons(steps []step) string {
 
 // lines are the benefits a fact is about. One that names none is about all
 // that the order tried to reserve; where that was refused or never happened the
-// order went on without it.
+// order went on without it. A job of the same name is none of its benefits.
 func (p *planner) lines(f *Row) []Line {
 	if f.Kind.job() {
-		return []Line{{Benefit: JobBenefit, Attempt: f.Attempt}}
+		return []Line{{Benefit: ledger.JobBenefit, Attempt: f.Attempt}}
 	}
 	if len(f.Lines) > 0 {
 		return f.Lines
@@ -168,7 +168,7 @@ func (p *planner) lines(f *Row) []Line {
 	for i := range p.view.Reservations {
 		res := &p.view.Reservations[i]
 		a := res.Attempt(f.Attempt)
-		if a == nil || a.State == ledger.StateNone || a.State == ledger.StateRejected || a.State == ledger.StateVoid {
+		if a == nil || res.Key.IsJob() || a.State == ledger.StateNone || a.State == ledger.StateRejected || a.State == ledger.StateVoid {
 			continue
 		}
 		out = append(out, Line{Benefit: res.Key.Benefit, Attempt: f.Attempt})
@@ -182,12 +182,16 @@ type subject struct {
 	line      Line
 	attempt   *ledger.Attempt // nil where there is none
 	late      ledger.LateCommit
-	succeeded bool // the order is a job that is known to have succeeded
+	succeeded bool // the attempt is of a job and known to have succeeded
 	cancelled bool // the fact is a refund that is known to be cancelled
 }
 
 func (p *planner) subject(f *Row, l Line) *subject {
-	s := &subject{fact: f, line: l, succeeded: p.succeeded, cancelled: f.Kind == RefundSucceeded && p.cancelled(f.Ref, l)}
+	s := &subject{
+		fact: f, line: l,
+		succeeded: f.Kind.job() && p.succeeded[l.Attempt],
+		cancelled: f.Kind == RefundSucceeded && p.cancelled(f.Ref, l),
+	}
 	for i := range p.view.Reservations {
 		if res := &p.view.Reservations[i]; res.Key.Benefit == l.Benefit {
 			s.attempt = res.Attempt(l.Attempt)
@@ -267,16 +271,18 @@ func (s *subject) name() string {
 
 // id is the id of the fact's command. Where the domain has a name for it
 // (payment, refund) that is the id, so that a caller's own command and the
-// fact's are one; elsewhere the fact's name is.
+// fact's are one; what happens once an attempt of a job has none; elsewhere the
+// fact's name is.
 func (s *subject) id(op ledger.Op) string {
-	switch {
-	case (op == ledger.OpCommit || op == ledger.OpReclaim) && s.fact.Ref != "" && !s.fact.Kind.job():
+	switch op {
+	case ledger.OpRefund, ledger.OpReclaimCharge:
+		return ""
+	case ledger.OpReverse, ledger.OpReinstate:
 		return s.fact.Ref
-	case op == ledger.OpReverse || op == ledger.OpReinstate:
-		if s.fact.Kind.job() {
-			return JobRefund
+	case ledger.OpCommit, ledger.OpReclaim:
+		if s.fact.Ref != "" {
+			return s.fact.Ref
 		}
-		return s.fact.Ref
 	}
 	return CommandID(s.fact.ID)
 }
@@ -297,12 +303,7 @@ func (s *subject) command(op ledger.Op) *ledger.Command {
 		Op: op, Key: ledger.OrderKey{Tenant: s.fact.Tenant, Order: s.fact.Order, Benefit: s.line.Benefit}, Attempt: s.line.Attempt,
 		ID: s.id(op), Correlation: s.fact.Correlation,
 	}
-	switch {
-	case op == ledger.OpReverse && s.fact.Kind.job(): // always what is recorded
-		c.Amount = s.attempt.Leg.Committed - s.attempt.Leg.Reversed
-	case op == ledger.OpReverse:
-		c.Amount = s.line.Amount
-	case op == ledger.OpCommit:
+	if op == ledger.OpReverse || op == ledger.OpCommit {
 		c.Amount = s.line.Amount
 	}
 	if s.attempt != nil {

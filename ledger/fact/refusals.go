@@ -9,11 +9,13 @@ import (
 )
 
 // passing are the refusals of a command that may pass by themselves: the state
-// it needs may still come, money may come back, the store may answer again. All
-// other refusals are final: what is sent again is refused again, until a person
-// changes something.
+// it needs may still come, money may come or come back, the store may answer
+// again. JOB_DELIVERED is one: the next plan sees the delivery that the last one
+// did not, and asks for no refund. All other refusals are final: what is sent
+// again is refused again, until a person changes something.
 var passing = map[ledger.Code]bool{
 	ledger.IllegalState: true, ledger.ReservationNotFound: true, ledger.RefundNotFound: true, ledger.NotDue: true,
+	ledger.JobDelivered: true, ledger.DebtCapReached: true,
 	ledger.InsufficientBudget: true, ledger.RefundExceedsCommit: true, ledger.AttemptHoldsMoney: true, ledger.BudgetFrozenCode: true,
 	ledger.Overloaded: true, ledger.Draining: true, ledger.Unavailable: true, ledger.OutcomeUnknown: true, ledger.Internal: true,
 }
@@ -74,19 +76,11 @@ func Submit(now time.Time, cur *Row, f Fact, s Schedule) (Row, bool, *ledger.Rej
 }
 
 // Mark brings a row up to a verdict. It reports false when the row stays as it
-// is: it has changed since the verdict's plan was made, a person has resolved
-// it, or nothing is new.
+// is: it has changed since the verdict's plan was made, it is settled, or
+// nothing is new.
 func Mark(now time.Time, r Row, v *Verdict, s Schedule) (Row, bool) {
-	if r.Version != v.Version || r.State == Resolved {
+	if r.Version != v.Version || !r.State.Open() {
 		return r, false
-	}
-	if r.State == Applied { // it stands: only what it did in addition is new
-		if v.State != Applied || len(v.Effects) <= len(r.Effects) {
-			return r, false
-		}
-		r.Effects = v.Effects
-		r.Version++
-		return r, true
 	}
 	if r.State == Exception && v.State == Pending {
 		return r, false // it waits again, but a person has been told of it

@@ -34,11 +34,9 @@ type rule struct {
 // action decides for one line of a fact.
 type action func(*subject) step
 
-// rules is the table. The rows of jobs speak of a charge as a reservation of
-// JobBenefit that was committed: its refund is a Reverse of all of it under the
-// one id JobRefund, and taking that back is a Reinstate. Should the ledger have
-// commands of its own for credits, these two rows are where they go: jobRefund
-// and jobReclaim make the commands, did finds their receipts.
+// rules is the table. The rows of jobs speak of a charge or a hold of a wallet,
+// the others of a benefit; a job's PARTLY_REVERSED is there for completeness, no
+// command of jobs leads to it.
 var rules = map[Kind]rule{
 	PaymentSucceeded: {
 		rank: 1, amount: amountOptional, did: didPay,
@@ -116,27 +114,27 @@ var rules = map[Kind]rule{
 		},
 	},
 	JobSucceeded: {
-		rank: 1, did: didJobReclaim,
+		rank: 1, did: didDelivery,
 		on: [...]action{
 			ledger.StateNone:           waits("nothing is charged yet"),
 			ledger.StateReserved:       waits("its hold is not settled yet"),
-			ledger.StateCommitted:      jobReclaim,
-			ledger.StatePartlyReversed: jobReclaim,
-			ledger.StateReversed:       jobReclaim,
-			ledger.StateReleased:       reclaim,
-			ledger.StateExpired:        send(ledger.OpCommit),
+			ledger.StateCommitted:      send(ledger.OpReclaimCharge), // notes the delivery
+			ledger.StatePartlyReversed: never("is refunded in part, which no job can be"),
+			ledger.StateReversed:       send(ledger.OpReclaimCharge),
+			ledger.StateReleased:       send(ledger.OpReclaimCharge),
+			ledger.StateExpired:        send(ledger.OpReclaimCharge),
 			ledger.StateRejected:       never("was delivered, but its charge had been refused"),
 			ledger.StateCancelled:      never("was delivered, but its charge had been cancelled"),
 			ledger.StateVoid:           never("was delivered, but its charge was settled as never happening"),
 		},
 	},
 	JobFailed: {
-		rank: 2, did: didJobRefund,
+		rank: 2, did: didFailure,
 		on: [...]action{
 			ledger.StateNone:           waits("nothing is charged yet"),
 			ledger.StateReserved:       jobRelease,
 			ledger.StateCommitted:      jobRefund,
-			ledger.StatePartlyReversed: jobRefund,
+			ledger.StatePartlyReversed: never("is refunded in part, which no job can be"),
 			ledger.StateReversed:       nothing,
 			ledger.StateReleased:       nothing,
 			ledger.StateExpired:        nothing,
@@ -146,9 +144,6 @@ var rules = map[Kind]rule{
 		},
 	},
 }
-
-// JobRefund is the refund id of a job's one refund.
-const JobRefund = "$job"
 
 // waits: something that is still to come may make it legal.
 func waits(why string) action {
@@ -215,34 +210,26 @@ func refundedAlready(s *subject) step {
 	return step{wait: true, reason: s.name() + ": all of it is refunded already"}
 }
 
-// jobRefund gives back what the job was charged, unless it is known to have
-// succeeded. Then it makes sure that a refund which was sent before that was
-// known, and whose answer was lost, does not land any more: only a void receipt
-// proves that.
+// jobRefund gives back what the job was charged, unless it was delivered. While
+// its success is known but not in the ledger, as when its command was lost, it
+// waits for that: a refund now would only be taken back, from a wallet that may
+// not be able to pay it any more.
 func jobRefund(s *subject) step {
-	if s.succeeded {
-		return step{send: s.void()}
+	switch {
+	case s.attempt.Delivered():
+		return step{reason: s.name() + ": the job was delivered, nothing is refunded"}
+	case s.succeeded:
+		return step{wait: true, reason: s.name() + ": the job is known to have succeeded, its delivery is not noted yet"}
 	}
-	return step{send: s.command(ledger.OpReverse)}
+	return step{send: s.command(ledger.OpRefund)}
 }
 
+// jobRelease gives up what is held. What was settled in part stays spent.
 func jobRelease(s *subject) step {
 	if s.succeeded {
 		return step{wait: true, reason: s.name() + ": the job is known to have succeeded, its hold is not settled yet"}
 	}
 	return step{send: s.command(ledger.OpRelease)}
-}
-
-// jobReclaim takes a refund of the job back. It is asked for whether there was
-// one or not, and does nothing where there was none.
-func jobReclaim(s *subject) step {
-	if s.attempt.Leg.Lapsed > 0 {
-		return step{send: s.command(ledger.OpCommit)}
-	}
-	if _, refunded := s.receipt(ledger.OpReverse, JobRefund); refunded {
-		return step{send: s.command(ledger.OpReinstate)}
-	}
-	return step{}
 }
 
 // The effects a fact looks for.
@@ -275,19 +262,28 @@ func didReinstate(s *subject) (step, bool) {
 	return s.found(ledger.OpReinstate, s.fact.Ref)
 }
 
-func didJobRefund(s *subject) (step, bool) {
-	if s.succeeded && s.voided(JobRefund) {
-		return step{reason: "the job is known to have succeeded: nothing is refunded"}, true
-	}
-	if st, ok := s.found(ledger.OpReverse, JobRefund); ok {
+// didDelivery finds the success, or a settlement once nothing is held any more:
+// a part of one leaves the rest to come.
+func didDelivery(s *subject) (step, bool) {
+	if st, ok := s.found(ledger.OpReclaimCharge, ""); ok {
 		return st, true
 	}
-	return s.found(ledger.OpRelease, s.id(ledger.OpRelease))
+	if s.attempt == nil || s.attempt.State == ledger.StateReserved {
+		return step{}, false
+	}
+	for i := len(s.attempt.Receipts) - 1; i >= 0; i-- {
+		if rc := &s.attempt.Receipts[i]; rc.Op == ledger.OpSettle {
+			if st, ok := s.found(rc.Op, rc.ID); ok {
+				return st, true
+			}
+		}
+	}
+	return step{}, false
 }
 
-func didJobReclaim(s *subject) (step, bool) {
-	if _, refunded := s.receipt(ledger.OpReverse, JobRefund); refunded {
-		return s.found(ledger.OpReinstate, JobRefund)
+func didFailure(s *subject) (step, bool) {
+	if st, ok := s.found(ledger.OpRefund, ""); ok {
+		return st, true
 	}
-	return didPay(s)
+	return didRelease(s)
 }

@@ -2,8 +2,6 @@ package intake
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -139,65 +137,6 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	b.money(99930, 0, 100, 30)
 	if es := b.entries(); es[ledger.EntryCommit] != 1 || es[ledger.EntryReverse] != 2 || es[ledger.EntryReinstate] != 1 {
-		t.Errorf("entries %v", es)
-	}
-	b.audit()
-}
-
-// A delivered job is never free: however its success and failures come, and
-// also when the failure was applied by somebody who had not seen the success.
-func TestJobRefundAfterSuccess(t *testing.T) {
-	ctx := context.Background()
-	b := newBench(t, DefaultConfig())
-	b.budget(1000, ledger.Policy{})
-	charge := reserve("job-1", fact.JobBenefit, 70)
-	b.must(charge)
-	b.must(ledger.Command{Op: ledger.OpCommit, Key: charge.Key})
-	for i := range 5 { // five signals of one failure
-		b.submit(says(fact.JobFailed, "job-1", fmt.Sprint(i)))
-	}
-	b.money(1000, 0, 70, 70)
-	b.submit(says(fact.JobSucceeded, "job-1", ""))
-	b.money(930, 0, 70, 0)
-	b.submit(says(fact.JobFailed, "job-1", "late"))
-	b.money(930, 0, 70, 0)
-	// A planner of another node decided on the refund before the success came.
-	two := reserve("job-2", fact.JobBenefit, 70)
-	b.must(two)
-	b.must(ledger.Command{Op: ledger.OpCommit, Key: two.Key})
-	b.submit(says(fact.JobSucceeded, "job-2", ""))
-	b.must(ledger.Command{Op: ledger.OpReverse, Key: two.Key, ID: fact.JobRefund, Amount: 70})
-	b.money(930, 0, 140, 70)
-	if err := b.Settle(ctx, "t", "job-2"); err != nil {
-		t.Fatal(err)
-	}
-	b.money(860, 0, 140, 0)
-	// A refund whose answer was lost, and that lands after all: not once the
-	// success is known.
-	three := reserve("job-3", fact.JobBenefit, 70)
-	b.must(three)
-	b.must(ledger.Command{Op: ledger.OpCommit, Key: three.Key})
-	release, done := make(chan struct{}), make(chan error, 1)
-	n := 0
-	late := func() embedded.Fault {
-		if n++; n != 2 {
-			return embedded.Fault{}
-		}
-		return embedded.Fault{Kind: embedded.FaultTimeoutLate, Release: release, Landed: func(_ kv.Stamp, err error) { done <- err }}
-	}
-	b.next.Store(&late)
-	failed := says(fact.JobFailed, "job-3", "")
-	if got := b.submit(failed)[0]; got.Code != ledger.OutcomeUnknown {
-		t.Errorf("the refund was not lost: %s %s", got.State, got.Reason)
-	}
-	b.submit(says(fact.JobSucceeded, "job-3", ""))
-	b.is(failed, fact.Applied, "the job is known to have succeeded")
-	close(release)
-	if err := <-done; !errors.Is(err, kv.ErrConflict) {
-		t.Errorf("the lost refund lands: %v", err)
-	}
-	b.money(790, 0, 210, 0)
-	if es := b.entries(); es[ledger.EntryReverse] != 2 || es[ledger.EntryReinstate] != 2 {
 		t.Errorf("entries %v", es)
 	}
 	b.audit()

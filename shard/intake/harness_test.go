@@ -102,13 +102,28 @@ func (b *bench) fates(kinds ...embedded.FaultKind) {
 	b.next.Store(&f)
 }
 
-var spring = ledger.BudgetID{Tenant: "t", Key: "spring"}
+var (
+	spring = ledger.BudgetID{Tenant: "t", Key: "spring"}
+	acme   = ledger.BudgetID{Tenant: "t", Key: "acme"} // a wallet
+)
 
 // budget makes the budget of the tests.
 func (b *bench) budget(amount int64, p ledger.Policy) {
 	b.Helper()
 	b.must(ledger.Command{Op: ledger.OpCreate, Budget: spring, Currency: "BRL", Buckets: 2, Policy: p})
 	b.must(ledger.Command{Op: ledger.OpFund, Budget: spring, ID: "f", Amount: amount, Currency: "BRL"})
+}
+
+// wallet makes the wallet of the tests.
+func (b *bench) wallet(amount, debtCap int64) {
+	b.Helper()
+	b.must(ledger.Command{Op: ledger.OpCreate, Kind: ledger.KindWallet, Budget: acme, Currency: "BRL", Policy: ledger.Policy{DebtCap: debtCap}})
+	b.grant("first", amount)
+}
+
+func (b *bench) grant(id string, amount int64) {
+	b.Helper()
+	b.must(ledger.Command{Op: ledger.OpFund, Budget: acme, ID: id, Amount: amount, Currency: "BRL"})
 }
 
 func (b *bench) must(c ledger.Command) {
@@ -124,6 +139,18 @@ func key(order, benefit string) ledger.OrderKey {
 
 func reserve(order, benefit string, amount int64) ledger.Command {
 	return ledger.Command{Op: ledger.OpReserve, Key: key(order, benefit), Budget: spring, Amount: amount, Currency: "BRL", TTL: 15 * time.Minute}
+}
+
+// job is a command on a job.
+func job(op ledger.Op, id string, amount int64) ledger.Command {
+	c := ledger.Command{Op: op, Key: ledger.JobKey("t", id), Amount: amount}
+	if op.Opens() {
+		c.Budget, c.Currency = acme, "BRL"
+	}
+	if op == ledger.OpHold {
+		c.TTL = 15 * time.Minute
+	}
+	return c
 }
 
 // says makes a fact. Its event id is its kind and reference, unless the test
@@ -162,13 +189,34 @@ func (b *bench) is(f fact.Fact, want fact.State, words string) *fact.Row {
 	return row
 }
 
-func (b *bench) totals() ledger.Balances {
+func (b *bench) totals() ledger.Balances { b.Helper(); return b.totalsOf(spring) }
+
+func (b *bench) totalsOf(id ledger.BudgetID) ledger.Balances {
 	b.Helper()
-	v, err := b.st.Budget(context.Background(), spring)
+	v, err := b.st.Budget(context.Background(), id)
 	if err != nil {
 		b.Fatalf("%v", err)
 	}
 	return v.Total
+}
+
+// credits checks the wallet: what was granted, and what the jobs cost net.
+func (b *bench) credits(granted, net int64) {
+	b.Helper()
+	t := b.totalsOf(acme)
+	if t.Funded != granted || t.Available+t.Reserved != granted-net || t.Committed-t.Reversed != net {
+		b.Errorf("the wallet is %+v, want %d granted and %d spent", t, granted, net)
+	}
+}
+
+// rows is how many entries a job has.
+func (b *bench) rows(id string) int {
+	b.Helper()
+	r, err := b.st.Job(context.Background(), "t", id)
+	if err != nil {
+		b.Fatalf("%v", err)
+	}
+	return int(r.EventSeq)
 }
 
 // money checks the budget: available, reserved, committed, reversed.

@@ -34,9 +34,11 @@ func permutations(n int, each func([]int)) {
 // waiting after the deadline.
 func TestEveryPermutation(t *testing.T) {
 	cfg := DefaultConfig()
+	coupon := reserve("o", "coupon", 100)
 	for _, tc := range []struct {
 		name  string
 		facts []fact.Fact
+		opens ledger.Command
 		want  ledger.Balances // where no fact ends as an exception
 		clean int             // permutations without exception
 	}{
@@ -44,31 +46,34 @@ func TestEveryPermutation(t *testing.T) {
 			says(fact.PaymentSucceeded, "o", "p1", line("coupon", 0)),
 			says(fact.RefundSucceeded, "o", "r1", line("coupon", 100)),
 			says(fact.RefundCancelled, "o", "r1", line("coupon", 0)),
-		}, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 24},
+		}, coupon, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 24},
 		{"two refunds, one undone", []fact.Fact{
 			says(fact.PaymentSucceeded, "o", "p1"),
 			says(fact.RefundSucceeded, "o", "r1", line("coupon", 60)),
 			says(fact.RefundSucceeded, "o", "r2", line("coupon", 100)),
 			says(fact.RefundCancelled, "o", "r1", line("coupon", 0)),
-		}, ledger.Balances{Funded: 1000, Available: 1000, Committed: 100, Reversed: 100}, 120},
+		}, coupon, ledger.Balances{Funded: 1000, Available: 1000, Committed: 100, Reversed: 100}, 120},
 		{"cancelled and refunded", []fact.Fact{
 			says(fact.PaymentSucceeded, "o", "p1"),
 			says(fact.RefundSucceeded, "o", "r1", line("coupon", 100)),
 			says(fact.OrderCancelled, "o", ""),
-		}, ledger.Balances{Funded: 1000, Available: 1000, Committed: 100, Reversed: 100}, 24},
+		}, coupon, ledger.Balances{Funded: 1000, Available: 1000, Committed: 100, Reversed: 100}, 24},
 		{"all", []fact.Fact{
 			says(fact.PaymentSucceeded, "o", "p1", line("coupon", 0)),
 			says(fact.RefundSucceeded, "o", "r1", line("coupon", 100)),
 			says(fact.RefundCancelled, "o", "r1", line("coupon", 0)),
 			says(fact.OrderCancelled, "o", "", line("coupon", 0)),
-		}, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, -1},
+		}, coupon, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, -1},
 		{"first payment failed", []fact.Fact{
 			says(fact.PaymentFailed, "o", "p1"),
 			says(fact.PaymentSucceeded, "o", "p2"),
-		}, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 6},
+		}, coupon, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 6},
 		{"job failed, then succeeded", []fact.Fact{
 			says(fact.JobFailed, "job", "1"), says(fact.JobFailed, "job", "2"), says(fact.JobSucceeded, "job", ""),
-		}, ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 24},
+		}, job(ledger.OpCharge, "job", 100), ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 24},
+		{"hold failed, then succeeded", []fact.Fact{
+			says(fact.JobFailed, "job", "1"), says(fact.JobFailed, "job", "2"), says(fact.JobSucceeded, "job", ""),
+		}, job(ledger.OpHold, "job", 100), ledger.Balances{Funded: 1000, Available: 900, Committed: 100}, 10},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			clean := 0
@@ -76,23 +81,16 @@ func TestEveryPermutation(t *testing.T) {
 				b := open(t, cfg)
 				defer b.close()
 				b.budget(1000, ledger.Policy{LateCommit: ledger.LateReclaim})
+				b.wallet(1000, 0)
 				for _, i := range p {
 					if i < len(tc.facts) {
 						b.submit(tc.facts[i], tc.facts[i])
 						continue
 					}
-					r := reserve(tc.facts[0].Order, "coupon", 100)
-					if tc.facts[0].Order == "job" {
-						r.Key.Benefit = fact.JobBenefit
-					}
-					_, err := b.exec.Do(context.Background(), r)
-					if err == nil && r.Key.Benefit == fact.JobBenefit { // a charge
-						b.must(ledger.Command{Op: ledger.OpCommit, Key: r.Key})
-					}
-					if err != nil && code(err) != ledger.CancelledBeforeReserve {
+					if _, err := b.exec.Do(context.Background(), tc.opens); err != nil && code(err) != ledger.CancelledBeforeReserve {
 						t.Fatal(err)
 					}
-					if err := b.Settle(context.Background(), "t", r.Key.Order); err != nil {
+					if err := b.Settle(context.Background(), "t", tc.opens.Key.Order); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -117,7 +115,7 @@ func TestEveryPermutation(t *testing.T) {
 						t.Errorf("%v: %s is %s after the deadline", p, f.Kind, row.State)
 					}
 				}
-				if got := b.totals(); exceptions == 0 {
+				if got := b.totalsOf(tc.opens.Budget); exceptions == 0 {
 					clean++
 					if got != tc.want {
 						t.Errorf("%v: the budget is %+v, want %+v", p, got, tc.want)

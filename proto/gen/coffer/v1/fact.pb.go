@@ -37,9 +37,11 @@ const (
 	FactKind_FACT_KIND_REFUND_SUCCEEDED FactKind = 4
 	// Reinstates what its refund reversed.
 	FactKind_FACT_KIND_REFUND_CANCELLED FactKind = 5
-	// Takes back the refund of a job, if there was one.
+	// Notes that the work of a job was delivered, and takes back its refund or a
+	// hold that was given up. While money is held it waits for the settlement.
 	FactKind_FACT_KIND_JOB_SUCCEEDED FactKind = 6
-	// Refunds the charge of a job.
+	// Refunds the charge of a job, or releases its hold; never after the job was
+	// delivered.
 	FactKind_FACT_KIND_JOB_FAILED FactKind = 7
 )
 
@@ -225,9 +227,10 @@ type NewFact struct {
 	OrderId string `protobuf:"bytes,4,opt,name=order_id,json=orderId,proto3" json:"order_id,omitempty"`
 	// The payment's or the refund's id.
 	ReferenceId string `protobuf:"bytes,5,opt,name=reference_id,json=referenceId,proto3" json:"reference_id,omitempty"`
-	// The attempt of the benefits; 0 means 1.
+	// The attempt of the benefits, or of the job; 0 means 1.
 	Attempt uint32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The benefits it is about. None: all that the order has reserved.
+	// The benefits it is about. None: all that the order has reserved. A job has
+	// none.
 	Lines []*FactLine `protobuf:"bytes,7,rep,name=lines,proto3" json:"lines,omitempty"`
 	// If set, checked against the reservations'.
 	Currency string `protobuf:"bytes,8,opt,name=currency,proto3" json:"currency,omitempty"`
