@@ -138,7 +138,7 @@ var concurrencyCases = []testCase{
 		e.stored("out", absent)
 	}},
 	{"timeout survives retries", func(e *env) {
-		_, err := kv.Transact(e.ctx, e.s, kv.Options{Retries: 1 << 30, Timeout: 100 * time.Millisecond, MaxBackoff: time.Millisecond},
+		_, err := kv.Transact(e.ctx, e.s, kv.Options{Retries: 1 << 30, Timeout: time.Second, MaxBackoff: time.Millisecond},
 			func(tx kv.Tx, _ kv.Attempt) error { return e.losing(tx) })
 		var te *kv.TxError
 		if !errors.As(err, &te) {
