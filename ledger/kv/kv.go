@@ -24,6 +24,9 @@ const (
 	// StampBytes is the length of a Stamp: ten bytes given by the engine at
 	// commit and two of user version.
 	StampBytes = 12
+	// StampOverhead is how much less than MaxKeyBytes or MaxValueBytes a key or
+	// value that gets a stamp may have: where the stamp goes is sent within it.
+	StampOverhead = 4
 )
 
 // Version is a point in the store's history. Versions grow with every commit;

@@ -68,9 +68,13 @@ func checkRange(op string, r kv.Range) error {
 // clip shortens a key for a message.
 func clip(key []byte) []byte { return key[:min(len(key), 64)] }
 
-// checkOffset wants room for the ten bytes that the engine fills in. The
-// caller's user version behind them is the caller's affair.
-func checkOffset(op string, offset, length int) error {
+// checkStamp wants a key or value that is shorter than the limit of others by
+// the contract's overhead, with room for the ten bytes that the engine fills
+// in. The caller's user version behind them is the caller's affair.
+func checkStamp(op string, offset, length, limit int, tooLarge kv.Code) error {
+	if limit -= kv.StampOverhead; length > limit {
+		return &kv.Error{Code: tooLarge, Op: op, Detail: fmt.Sprintf("%d bytes, at most %d allowed with a stamp", length, limit)}
+	}
 	if offset < 0 || offset > length-stampLen {
 		return &kv.Error{
 			Code: kv.CodeBadStampOffset, Op: op,

@@ -177,7 +177,7 @@ func (t *tx) Add(key, operand []byte) {
 func (t *tx) SetStampedKey(key []byte, offset int, value []byte) {
 	err := checkWrite("set stamped key", key, value)
 	if err == nil {
-		err = checkOffset("set stamped key", offset, len(key))
+		err = checkStamp("set stamped key", offset, len(key), kv.MaxKeyBytes, kv.CodeKeyTooLarge)
 	}
 	if t.writable(err) {
 		var after kv.Version
@@ -192,7 +192,7 @@ func (t *tx) SetStampedKey(key []byte, offset int, value []byte) {
 func (t *tx) SetStampedValue(key, value []byte, offset int) {
 	err := checkWrite("set stamped value", key, value)
 	if err == nil {
-		err = checkOffset("set stamped value", offset, len(value))
+		err = checkStamp("set stamped value", offset, len(value), kv.MaxValueBytes, kv.CodeValueTooLarge)
 	}
 	if t.writable(err) {
 		t.writeSet().stampedValue(t.store.hash(key), key, value, offset)

@@ -230,18 +230,28 @@ func (t *tx) stamped(op string, b []byte, offset int) ([]byte, bool) {
 	if offset < 0 || offset+10 > len(b) {
 		return nil, t.keep(&kv.Error{Code: kv.CodeBadStampOffset, Op: op, Detail: fmt.Sprintf("offset %d in %d bytes", offset, len(b))})
 	}
-	out := make([]byte, 0, len(b)+4)
+	out := make([]byte, 0, len(b)+kv.StampOverhead)
 	return binary.LittleEndian.AppendUint32(append(out, b...), uint32(offset)), true
 }
 
 func (t *tx) SetStampedKey(k []byte, offset int, v []byte) {
-	if p, ok := t.stamped("set stamped key", k, offset); ok && t.write("set stamped key", k, v) {
+	const op = "set stamped key"
+	if limit := kv.MaxKeyBytes - kv.StampOverhead; len(k) > limit {
+		t.keep(&kv.Error{Code: kv.CodeKeyTooLarge, Op: op, Detail: fmt.Sprintf("%d bytes (allowed: %d)", len(k), limit)})
+		return
+	}
+	if p, ok := t.stamped(op, k, offset); ok && t.write(op, k, v) {
 		t.tr.SetVersionstampedKey(fdb.Key(p), v)
 	}
 }
 
 func (t *tx) SetStampedValue(k, v []byte, offset int) {
-	if p, ok := t.stamped("set stamped value", v, offset); ok && t.write("set stamped value", k, v) {
+	const op = "set stamped value"
+	if limit := kv.MaxValueBytes - kv.StampOverhead; len(v) > limit {
+		t.keep(&kv.Error{Code: kv.CodeValueTooLarge, Op: op, Detail: fmt.Sprintf("%d bytes (allowed: %d)", len(v), limit)})
+		return
+	}
+	if p, ok := t.stamped(op, v, offset); ok && t.write(op, k, v) {
 		t.tr.SetVersionstampedValue(fdb.Key(k), p)
 	}
 }
