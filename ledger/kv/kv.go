@@ -137,7 +137,8 @@ type Tx interface {
 	// SetStampedKey writes value at key with the ten bytes from offset
 	// replaced by the commit's stamp. The two bytes after them are the
 	// caller's user version. Reading such a key, or the place it may land
-	// in, within the same transaction fails with ErrUnreadable.
+	// in, within the same transaction fails with ErrUnreadable, and so does
+	// the transaction's commit then.
 	SetStampedKey(key []byte, offset int, value []byte)
 	// SetStampedValue writes at key a value with the ten bytes from offset
 	// replaced by the commit's stamp.

@@ -89,6 +89,7 @@ func (r *rows) Wait() ([]kv.KeyValue, bool, error) { return r.rows, r.more, r.er
 func (r reader) Get(key []byte) kv.Value {
 	b, ok, err := r.tx.get(key, r.snapshot)
 	if err != nil {
+		r.tx.spoil(err)
 		return &value{err: err}
 	}
 	if !ok {
@@ -102,9 +103,18 @@ func (r reader) Range(rg kv.Range, opt kv.RangeOptions) kv.Rows {
 	out := &rows{}
 	out.err = r.tx.scan(rg, opt, r.snapshot, out)
 	if out.err != nil {
+		r.tx.spoil(out.err)
 		out.rows, out.more = nil, false
 	}
 	return out
+}
+
+// spoil makes the commit fail with a read that met the transaction's own
+// stamps: it decided without what it asked for.
+func (t *tx) spoil(err error) {
+	if t.fault == nil && !t.ended && errors.Is(err, kv.ErrUnreadable) {
+		t.fault = err
+	}
 }
 
 func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {

@@ -23,7 +23,8 @@ type tx struct {
 	// kept past the end of the transaction stays what it was.
 	values arena
 	slab   []value
-	// fault is the first fault in the arguments of a write.
+	// fault is the first fault in the arguments of a write, or of a read of what
+	// will have a stamp.
 	fault error
 }
 

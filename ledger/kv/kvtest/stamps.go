@@ -95,7 +95,8 @@ var stampCases = []testCase{
 			e.want(r, "k", "before", "l", "after")
 			e.wantRows(r, e.rng("l", "m"), kv.RangeOptions{}, "l=after", false)
 		}
-		e.commit(tx)
+		e.fails(tx, kv.ErrUnreadable) // it decided without what it asked for
+		e.stored("v", "old")
 	}},
 	{"bad offset is an error", func(e *env) {
 		ten := make([]byte, 10)
