@@ -148,16 +148,26 @@ func TestClusterProcessesDie(t *testing.T) {
 	once := rpc.NewClient(w.url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(time.Minute))
 	defer once.Close()
 	ctx, stop := context.WithCancel(context.Background())
+	turns := make(chan struct{}, 10_000)
 	var wg sync.WaitGroup
 	for c := range 16 {
 		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
+			for i := 0; ; i++ {
+				select {
+				case <-turns:
+				case <-ctx.Done():
+					return
+				}
 				f.order(context.Background(), once, fmt.Sprintf("o-%d-%d", c, i))
 			}
 		})
 	}
+	// Half of what a step may send is still to come when the next one begins.
 	more := func(what string) {
 		t.Helper()
+		for range 600 {
+			turns <- struct{}{}
+		}
 		from, end := f.acked.Load(), time.Now().Add(2*time.Minute)
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()

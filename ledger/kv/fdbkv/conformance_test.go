@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/coffer-ledger/coffer/ledger/kv/kvtest"
 )
@@ -24,7 +25,7 @@ func cluster(t *testing.T) string {
 func TestConformance(t *testing.T) {
 	path := cluster(t)
 	kvtest.Run(t, func(t *testing.T) kvtest.Harness {
-		s, err := Open(t.Context(), Options{ClusterFile: path})
+		s, err := Open(t.Context(), Options{ClusterFile: path, Timeout: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
