@@ -298,14 +298,15 @@ func TestWorkerExtends(t *testing.T) {
 		t.Fatal(err)
 	}
 	extended := make(chan struct{})
-	w.work(func(c *WorkerConfig) { c.Lease = 900 * time.Millisecond }, func(_ context.Context, job *cofferv1.QueueJob) error {
+	once := sync.OnceFunc(func() { close(extended) })
+	w.work(func(c *WorkerConfig) { c.Lease = 6 * time.Second }, func(_ context.Context, job *cofferv1.QueueJob) error {
 		first := job.GetDueTime().AsTime()
-		for {
-			if w.job("long").GetDueTime().AsTime().Sub(first) >= 600*time.Millisecond {
-				break
-			}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for w.job("long").GetDueTime().AsTime().Sub(first) < 600*time.Millisecond {
+			<-tick.C
 		}
-		close(extended)
+		once()
 		return nil
 	})
 	<-extended
