@@ -331,8 +331,10 @@ func TestLedgerAgainstModel(t *testing.T) {
 	if steps < 100_000 && !t.Failed() {
 		t.Errorf("only %d steps", steps)
 	}
+	// The rarest is accepted some 115 times; far fewer would mean that the
+	// commands no longer reach it.
 	for _, op := range append(jobOps, orderOps...) {
-		if accepted[op] < 100 && !t.Failed() {
+		if accepted[op] < 25 && !t.Failed() {
 			t.Errorf("%s was accepted %d times only", op, accepted[op])
 		}
 	}
