@@ -2,7 +2,6 @@ package scan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,17 +37,13 @@ type Expiry struct {
 	cfg  Config
 	idx  Index
 	exec Executor
-	log  zerolog.Logger
+	loop loop
 
-	passing sync.Mutex // one pass of this loop at a time
-	next    uint64     // the slot a pass begins with
+	next uint64 // the slot a pass begins with
 
-	mu      sync.Mutex
-	running bool
-	started time.Time
-	passed  time.Time // when the last complete pass began
-	oldest  time.Time // due time of the oldest row that the last look found
-	count   Counters
+	mu     sync.Mutex
+	oldest time.Time // due time of the oldest row that the last look found
+	count  Counters
 }
 
 // Counters count since the start.
@@ -83,43 +78,17 @@ func New(cfg Config, idx Index, exec Executor, log zerolog.Logger) (*Expiry, err
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("expiry config: %w", err)
 	}
-	return &Expiry{cfg: cfg, idx: idx, exec: exec, log: log}, nil
+	e := &Expiry{cfg: cfg, idx: idx, exec: exec}
+	e.loop = loop{name: "expiry", interval: cfg.Interval, stallAfter: cfg.StallAfter, pass: e.pass, log: log}
+	return e, nil
 }
 
 // Run makes passes until ctx ends, and then returns nil. A pass that fails is
 // logged and tried again; it is the readiness of the node that tells.
-func (e *Expiry) Run(ctx context.Context) error {
-	e.begin()
-	defer e.end()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		start := time.Now()
-		more, err := e.safePass(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		e.finish(start, err)
-		wait := e.cfg.Interval
-		if more && err == nil {
-			wait = 0
-		}
-		timer.Reset(wait)
-	}
-}
+func (e *Expiry) Run(ctx context.Context) error { return e.loop.run(ctx) }
 
 // Pass makes one pass by hand, for tests and tools.
-func (e *Expiry) Pass(ctx context.Context) error {
-	start := time.Now()
-	_, err := e.safePass(ctx)
-	e.finish(start, err)
-	return err
-}
+func (e *Expiry) Pass(ctx context.Context) error { return e.loop.once(ctx) }
 
 // Status tells how the loop does. It asks the index for the oldest row, and
 // where the index does not answer gives what it knew last.
@@ -127,9 +96,12 @@ func (e *Expiry) Status(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	_ = e.look(ctx)
+	l := e.loop.status()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Status{Counters: e.count, Running: e.running, SincePass: e.sincePass(), OldestOverdue: e.overdue()}
+	s := Status{Counters: e.count, Running: l.running, SincePass: l.sincePass, OldestOverdue: e.overdue()}
+	s.Passes, s.Failed = l.passes, l.failed
+	return s
 }
 
 // look asks the index for its oldest row.
@@ -148,18 +120,7 @@ func (e *Expiry) look(ctx context.Context) error {
 }
 
 // Ready is nil while the loop runs and completes its passes.
-func (e *Expiry) Ready() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch since := e.sincePass(); {
-	case !e.running:
-		return errors.New("the expiry scanner is not running")
-	case since > e.cfg.StallAfter:
-		return fmt.Errorf("the expiry scanner has completed no pass for %s (allowed: %s)",
-			since.Round(time.Millisecond), e.cfg.StallAfter)
-	}
-	return nil
-}
+func (e *Expiry) Ready() error { return e.loop.ready() }
 
 // anythingDue says whether the oldest row that look found is due. The index
 // names whole seconds, so a second of doubt is given to the row.
@@ -169,60 +130,10 @@ func (e *Expiry) anythingDue() bool {
 	return !e.oldest.IsZero() && time.Since(e.oldest) > -time.Second
 }
 
-func (e *Expiry) begin() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.running, e.started, e.passed = true, time.Now(), time.Time{}
-}
-
-func (e *Expiry) end() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.running = false
-}
-
-// sincePass is the time since the last complete pass began, or the loop. The
-// caller holds mu.
-func (e *Expiry) sincePass() time.Duration {
-	switch {
-	case !e.passed.IsZero():
-		return time.Since(e.passed)
-	case !e.started.IsZero():
-		return time.Since(e.started)
-	}
-	return 0
-}
-
 // overdue is the age of the oldest row. The caller holds mu.
 func (e *Expiry) overdue() time.Duration {
 	if e.oldest.IsZero() {
 		return 0
 	}
 	return max(0, time.Since(e.oldest))
-}
-
-func (e *Expiry) finish(start time.Time, err error) {
-	e.mu.Lock()
-	if err != nil {
-		e.count.Failed++
-	} else {
-		e.count.Passes++
-		e.passed = start
-	}
-	e.mu.Unlock()
-	if err != nil {
-		e.log.Error().Err(err).Msg("expiry pass failed")
-	}
-}
-
-// safePass makes one pass; a panic in it fails the pass and not the node.
-func (e *Expiry) safePass(ctx context.Context) (more bool, err error) {
-	e.passing.Lock()
-	defer e.passing.Unlock()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("expiry pass: panic: %v", p)
-		}
-	}()
-	return e.pass(ctx)
 }

@@ -82,17 +82,13 @@ type Work struct {
 	cfg     WorkConfig
 	idx     WorkIndex
 	settler Settler
-	log     zerolog.Logger
+	loop    loop
 
-	passing sync.Mutex // one pass of this loop at a time
-	after   map[store.Lane]work.Place
-	turn    int
+	after map[store.Lane]work.Place
+	turn  int
 
-	mu      sync.Mutex
-	running bool
-	started time.Time
-	passed  time.Time
-	count   WorkCounters
+	mu    sync.Mutex
+	count WorkCounters
 }
 
 // WorkCounters count since the start.
@@ -119,72 +115,20 @@ func NewWork(cfg WorkConfig, idx WorkIndex, settler Settler, log zerolog.Logger)
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("work config: %w", err)
 	}
-	return &Work{cfg: cfg, idx: idx, settler: settler, log: log, after: map[store.Lane]work.Place{}}, nil
+	w := &Work{cfg: cfg, idx: idx, settler: settler, after: map[store.Lane]work.Place{}}
+	w.loop = loop{name: "work", interval: cfg.Interval, stallAfter: cfg.StallAfter, pass: w.pass, log: log}
+	return w, nil
 }
 
 // Run makes passes until ctx ends, and then returns nil. A pass that fails is
 // logged and tried again; it is the readiness of the node that tells.
-func (w *Work) Run(ctx context.Context) error {
-	w.mu.Lock()
-	w.running, w.started = true, time.Now()
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		w.running = false
-		w.mu.Unlock()
-	}()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		more, err := w.once(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		wait := w.cfg.Interval
-		if more && err == nil {
-			wait = 0
-		}
-		timer.Reset(wait)
-	}
-}
+func (w *Work) Run(ctx context.Context) error { return w.loop.run(ctx) }
 
 // Pass makes one pass by hand, for tests and tools.
-func (w *Work) Pass(ctx context.Context) error {
-	_, err := w.once(ctx)
-	return err
-}
+func (w *Work) Pass(ctx context.Context) error { return w.loop.once(ctx) }
 
-func (w *Work) once(ctx context.Context) (more bool, err error) {
-	start := time.Now()
-	more, err = w.safePass(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err != nil {
-		w.count.Failed++
-		if ctx.Err() == nil {
-			w.log.Error().Err(err).Msg("work pass failed")
-		}
-		return more, err
-	}
-	w.count.Passes++
-	w.passed = start
-	return more, nil
-}
-
-// safePass makes one pass; a panic in it fails the pass and not the node.
-func (w *Work) safePass(ctx context.Context) (more bool, err error) {
-	w.passing.Lock()
-	defer w.passing.Unlock()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("work pass: panic: %v", p)
-		}
-	}()
+// pass walks all lanes once. One that fails keeps none of the others waiting.
+func (w *Work) pass(ctx context.Context) (more bool, err error) {
 	var faults []error
 	for _, lane := range []store.Lane{store.LaneLeased, store.LaneFacts, store.LaneKept} {
 		rest, err := w.lane(ctx, lane)
@@ -276,29 +220,7 @@ func (w *Work) add(change func(*WorkCounters)) {
 }
 
 // Ready is nil while the loop runs and completes its passes.
-func (w *Work) Ready() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch since := w.sincePass(); {
-	case !w.running:
-		return errors.New("the work scanner is not running")
-	case since > w.cfg.StallAfter:
-		return fmt.Errorf("the work scanner has completed no pass for %s (allowed: %s)", since.Round(time.Millisecond), w.cfg.StallAfter)
-	}
-	return nil
-}
-
-// sincePass is the time since the last complete pass began, or the loop. The
-// caller holds mu.
-func (w *Work) sincePass() time.Duration {
-	switch {
-	case !w.passed.IsZero():
-		return time.Since(w.passed)
-	case !w.started.IsZero():
-		return time.Since(w.started)
-	}
-	return 0
-}
+func (w *Work) Ready() error { return w.loop.ready() }
 
 // Status tells how the loop does. Where the store does not answer, the figures
 // of the facts are zero.
@@ -306,9 +228,11 @@ func (w *Work) Status(ctx context.Context) WorkStatus {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	g, err := w.idx.FactGauges(ctx)
+	l := w.loop.status()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := WorkStatus{WorkCounters: w.count, SincePass: w.sincePass()}
+	s := WorkStatus{WorkCounters: w.count, SincePass: l.sincePass}
+	s.Passes, s.Failed = l.passes, l.failed
 	if err != nil {
 		return s
 	}

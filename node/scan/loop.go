@@ -1,0 +1,139 @@
+package scan
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// loop makes passes, one at a time, and knows how they go.
+type loop struct {
+	name string // "expiry": as errors and the log call it
+	// interval is the time from one pass to the next. A pass that leaves work
+	// behind is followed at once.
+	interval time.Duration
+	// stallAfter is how long no pass may complete before the loop is not ready.
+	stallAfter time.Duration
+	// pass makes one pass. more says that it left work although nothing was
+	// wrong.
+	pass func(ctx context.Context) (more bool, err error)
+	log  zerolog.Logger
+
+	passing sync.Mutex
+
+	mu             sync.Mutex
+	running        bool
+	started        time.Time
+	passed         time.Time // when the last complete pass began
+	passes, failed uint64
+}
+
+// loopStatus is what a loop knows about itself.
+type loopStatus struct {
+	running        bool
+	passes, failed uint64
+	// sincePass is the time since the last complete pass began, or since the
+	// loop began while there was none.
+	sincePass time.Duration
+}
+
+// run makes passes until ctx ends, and then returns nil. A pass that fails is
+// logged and tried again; it is the readiness of the node that tells.
+func (l *loop) run(ctx context.Context) error {
+	l.begin()
+	defer l.end()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		start := time.Now()
+		more, err := l.safePass(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.finish(start, err)
+		wait := l.interval
+		if more && err == nil {
+			wait = 0
+		}
+		timer.Reset(wait)
+	}
+}
+
+// once makes one pass by hand.
+func (l *loop) once(ctx context.Context) error {
+	start := time.Now()
+	_, err := l.safePass(ctx)
+	l.finish(start, err)
+	return err
+}
+
+// safePass makes one pass; a panic in it fails the pass and not the node.
+func (l *loop) safePass(ctx context.Context) (more bool, err error) {
+	l.passing.Lock()
+	defer l.passing.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s pass: panic: %v", l.name, p)
+		}
+	}()
+	return l.pass(ctx)
+}
+
+func (l *loop) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running, l.started, l.passed = true, time.Now(), time.Time{}
+}
+
+func (l *loop) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = false
+}
+
+func (l *loop) finish(start time.Time, err error) {
+	l.mu.Lock()
+	if err != nil {
+		l.failed++
+	} else {
+		l.passes++
+		l.passed = start
+	}
+	l.mu.Unlock()
+	if err != nil {
+		l.log.Error().Err(err).Msg(l.name + " pass failed")
+	}
+}
+
+func (l *loop) status() loopStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := loopStatus{running: l.running, passes: l.passes, failed: l.failed}
+	switch {
+	case !l.passed.IsZero():
+		s.sincePass = time.Since(l.passed)
+	case !l.started.IsZero():
+		s.sincePass = time.Since(l.started)
+	}
+	return s
+}
+
+// ready is nil while the loop runs and completes its passes.
+func (l *loop) ready() error {
+	switch s := l.status(); {
+	case !s.running:
+		return fmt.Errorf("the %s scanner is not running", l.name)
+	case s.sincePass > l.stallAfter:
+		return fmt.Errorf("the %s scanner has completed no pass for %s (allowed: %s)",
+			l.name, s.sincePass.Round(time.Millisecond), l.stallAfter)
+	}
+	return nil
+}
