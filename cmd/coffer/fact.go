@@ -57,9 +57,7 @@ func (f *factSubmit) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	res, err := onServer(c, func(s *server) ([]*cofferv1.SubmitFactsResult, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) ([]*cofferv1.SubmitFactsResult, error) {
 		return s.SubmitFacts(ctx, &cofferv1.NewFact{
 			Source: f.Source, EventId: f.Event, Kind: cofferv1.FactKind(cofferv1.FactKind_value["FACT_KIND_"+enumName(f.Kind)]), OrderId: f.Order,
 			ReferenceId: f.Reference, Attempt: f.Attempt, Lines: lines, Currency: f.Currency, CorrelationId: f.Correlation,
@@ -150,9 +148,7 @@ func (factGet) Help() string { return "Example:\n  coffer fact get shop evt-1" }
 
 // Run shows a fact.
 func (f *factGet) Run(c *cli) error {
-	got, err := onServer(c, func(s *server) (*cofferv1.Fact, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	got, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.Fact, error) {
 		return s.GetFact(ctx, f.Source, f.Event)
 	})
 	if err != nil {
@@ -173,9 +169,7 @@ func (factList) Help() string {
 
 // Run lists.
 func (f *factList) Run(c *cli) error {
-	res, err := onServer(c, func(s *server) (*cofferv1.ListFactsResponse, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ListFactsResponse, error) {
 		return s.ListFacts(ctx, &cofferv1.ListFactsRequest{
 			State: cofferv1.FactState(cofferv1.FactState_value["FACT_STATE_"+enumName(f.State)]), PageSize: int32(f.Limit), PageToken: f.Page,
 		})
@@ -204,9 +198,7 @@ func (factRetry) Help() string { return "Example:\n  coffer fact retry shop evt-
 
 // Run retries.
 func (f *factRetry) Run(c *cli) error {
-	got, err := onServer(c, func(s *server) (*cofferv1.Fact, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	got, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.Fact, error) {
 		return s.RetryFact(ctx, f.Source, f.Event)
 	})
 	if err != nil {
@@ -230,9 +222,7 @@ Example:
 
 // Run resolves.
 func (f *factResolve) Run(c *cli) error {
-	res, err := onServer(c, func(s *server) (*cofferv1.ResolveFactResponse, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ResolveFactResponse, error) {
 		return f.resolve(ctx, s)
 	})
 	if err != nil {

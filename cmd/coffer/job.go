@@ -124,18 +124,6 @@ func (j *jobCharge) Run(c *cli) error {
 	})
 }
 
-// withServer runs a command against the server, within its time.
-func (c *cli) withServer(run func(context.Context, *server) error) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	return run(ctx, s)
-}
-
 type jobRefund struct {
 	job    `embed:""`
 	traced `embed:""`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -39,18 +40,6 @@ type leaseName struct {
 	Token   string `help:"Token that the lease came with." required:"" placeholder:"TOKEN"`
 }
 
-// onServer dials and runs one call.
-func onServer[T any](c *cli, call func(s *server) (T, error)) (T, error) {
-	var none T
-	s, err := c.dial()
-	if err != nil {
-		return none, err
-	}
-	defer s.Close()
-	res, err := call(s)
-	return res, s.explain(err)
-}
-
 type queueEnqueue struct {
 	jobName     `embed:""`
 	Payload     string        `help:"Payload of the job." xor:"payload" placeholder:"TEXT"`
@@ -79,9 +68,7 @@ func (q *queueEnqueue) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	res, err := onServer(c, func(s *server) ([]*cofferv1.EnqueueResult, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) ([]*cofferv1.EnqueueResult, error) {
 		return s.Enqueue(ctx, q.Queue, &cofferv1.NewJob{
 			JobId: q.Job, Payload: payload, Delay: durationpb.New(q.Delay), CorrelationId: q.Correlation,
 			Policy: &cofferv1.JobPolicy{
@@ -179,11 +166,11 @@ func (queueStats) Help() string { return "Example:\n  coffer queue stats" }
 
 // Run shows figures.
 func (q *queueStats) Run(c *cli) error {
-	queues, err := onServer(c, func(s *server) ([]*cofferv1.QueueStats, error) {
+	queues, err := onServer(c, func(_ context.Context, s *server) ([]*cofferv1.QueueStats, error) {
 		var all []*cofferv1.QueueStats
 		req := &cofferv1.ListQueuesRequest{PageSize: 1000}
 		for {
-			ctx, cancel := c.call()
+			ctx, cancel := c.call() // each page has its own time
 			res, err := s.ListQueues(ctx, req)
 			cancel()
 			if err != nil {
@@ -226,9 +213,7 @@ func (queueList) Help() string {
 
 // Run lists.
 func (q *queueList) Run(c *cli) error {
-	res, err := onServer(c, func(s *server) (*cofferv1.ListJobsResponse, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ListJobsResponse, error) {
 		return s.ListJobs(ctx, &cofferv1.ListJobsRequest{
 			Queue: q.Queue, State: cofferv1.QueueJobState(cofferv1.QueueJobState_value["QUEUE_JOB_STATE_"+enumName(q.State)]), PageSize: int32(q.Limit), PageToken: q.Page,
 		})
@@ -261,9 +246,7 @@ func (queueInspect) Help() string { return "Example:\n  coffer queue inspect mai
 
 // Run shows a job.
 func (q *queueInspect) Run(c *cli) error {
-	j, err := onServer(c, func(s *server) (*cofferv1.QueueJob, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	j, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.QueueJob, error) {
 		return s.GetQueueJob(ctx, q.Queue, q.Job)
 	})
 	if err != nil {

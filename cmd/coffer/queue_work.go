@@ -27,9 +27,7 @@ Example:
 
 // Run leases.
 func (q *queueLease) Run(c *cli) error {
-	jobs, err := onServer(c, func(s *server) ([]*cofferv1.QueueJob, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	jobs, err := onServer(c, func(ctx context.Context, s *server) ([]*cofferv1.QueueJob, error) {
 		return s.Client.Lease(ctx, &cofferv1.LeaseRequest{Queue: q.Queue, MaxJobs: q.Max, Lease: durationpb.New(q.For), Worker: q.Worker})
 	})
 	if err != nil {
@@ -48,11 +46,7 @@ type changedJob interface {
 
 // changeJob runs one command on a job and prints the job.
 func changeJob[T changedJob](c *cli, call func(ctx context.Context, s *server) (T, error)) error {
-	res, err := onServer(c, func(s *server) (T, error) {
-		ctx, cancel := c.call()
-		defer cancel()
-		return call(ctx, s)
-	})
+	res, err := onServer(c, call)
 	if err != nil {
 		return err
 	}
@@ -126,9 +120,7 @@ func (deadList) Help() string { return "Example:\n  coffer queue dead list mail"
 
 // Run lists.
 func (d *deadList) Run(c *cli) error {
-	res, err := onServer(c, func(s *server) (*cofferv1.ListDeadLettersResponse, error) {
-		ctx, cancel := c.call()
-		defer cancel()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ListDeadLettersResponse, error) {
 		return s.ListDeadLetters(ctx, &cofferv1.ListDeadLettersRequest{Queue: d.Queue, PageSize: int32(d.Limit), PageToken: d.Page})
 	})
 	if err != nil {

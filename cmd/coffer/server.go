@@ -63,6 +63,27 @@ func (c *cli) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, c.Timeout)
 }
 
+// withServer runs a command against the server, within its time.
+func (c *cli) withServer(run func(context.Context, *server) error) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := c.call()
+	defer cancel()
+	return run(ctx, s)
+}
+
+// onServer makes one call and says what its error means.
+func onServer[T any](c *cli, call func(context.Context, *server) (T, error)) (res T, err error) {
+	err = c.withServer(func(ctx context.Context, s *server) error {
+		res, err = call(ctx, s)
+		return s.explain(err)
+	})
+	return res, err
+}
+
 // currency is a budget's currency, empty where it cannot be told: it only
 // serves to show amounts.
 func (s *server) currency(ctx context.Context, budget string) string {

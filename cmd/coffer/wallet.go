@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -63,16 +64,11 @@ func (w *walletCreate) Run(c *cli) error {
 	if w.MaxLifetime != 0 {
 		p.MaxLifetime = durationpb.New(w.MaxLifetime)
 	}
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.CreateWalletResponse, error) {
+		return s.CreateWallet(ctx, &cofferv1.CreateWalletRequest{Wallet: w.Wallet, Currency: w.Currency, Policy: p})
+	})
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.CreateWallet(ctx, &cofferv1.CreateWalletRequest{Wallet: w.Wallet, Currency: w.Currency, Policy: p})
-	if err != nil {
-		return s.explain(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)
@@ -149,16 +145,11 @@ func (walletList) Help() string { return "Example:\n  coffer wallet list --json"
 
 // Run lists wallets.
 func (w *walletList) Run(c *cli) error {
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ListWalletsResponse, error) {
+		return s.ListWallets(ctx, &cofferv1.ListWalletsRequest{PageSize: w.Limit, PageToken: w.Page})
+	})
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ListWallets(ctx, &cofferv1.ListWalletsRequest{PageSize: w.Limit, PageToken: w.Page})
-	if err != nil {
-		return s.explain(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)
@@ -181,16 +172,11 @@ func (walletGet) Help() string { return "Example:\n  coffer wallet get acme" }
 
 // Run shows one wallet.
 func (w *walletGet) Run(c *cli) error {
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.Wallet, error) {
+		return s.GetWallet(ctx, w.Wallet)
+	})
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.GetWallet(ctx, w.Wallet)
-	if err != nil {
-		return s.explain(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)
@@ -243,16 +229,11 @@ func (w *walletStatement) Run(c *cli) error {
 	if req.CutoffTime, err = moment("--cutoff", w.Cutoff); err != nil {
 		return err
 	}
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.StatementResponse, error) {
+		return s.Statement(ctx, req)
+	})
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Statement(ctx, req)
-	if err != nil {
-		return s.explain(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)
