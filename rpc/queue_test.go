@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/work"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -122,5 +123,36 @@ func TestQueueInput(t *testing.T) {
 	}
 	if _, err := NewWorker(w.client, WorkerConfig{}, nil); err == nil || !strings.Contains(err.Error(), "concurrency is 0 (allowed: 1 to 100)") {
 		t.Errorf("%v", err)
+	}
+}
+
+// sends is a worker's end of a stream, as a function.
+type sends func(*cofferv1.WorkResponse) error
+
+func (f sends) Send(m *cofferv1.WorkResponse) error { return f(m) }
+
+// A worker that went a moment ago is not noticed yet, and a job is sent into the
+// void: it comes back untried, and does not wait for its lease to run out.
+func TestWorkReturnsWhatNobodyReads(t *testing.T) {
+	w := newQueueWorld(t)
+	w.enqueue("a")
+	ctx, gone := context.WithCancel(context.WithValue(t.Context(), tenantKey{}, "default"))
+	sent := ""
+	stream := workStream{
+		service: &queueService{queue: w.store, leaving: w.leaving}, held: map[work.Key]string{},
+		leasing: leasing{place: work.Place{Tenant: "default", Queue: "q"}, n: 1, worker: "w1", lease: time.Hour},
+		stream: sends(func(m *cofferv1.WorkResponse) error {
+			if m.GetJob() != nil {
+				sent = m.GetJob().GetJobId()
+				gone()
+			}
+			return nil
+		}),
+	}
+	if err := stream.run(ctx); err == nil {
+		t.Error("the stream of a worker that is gone ends in order")
+	}
+	if j := w.job("a"); sent != "a" || j.GetState() != cofferv1.QueueJobState_QUEUE_JOB_STATE_READY || j.GetAttempt() != 0 || j.GetLeases() != 1 {
+		t.Errorf("sent %q; job %v", sent, j)
 	}
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,10 @@ const (
 	// workAlive spaces the messages that say that an idle stream lives; one
 	// that cannot be sent tells that the worker is gone.
 	workAlive = 15 * time.Second
+	// undelivered is how long before the end of its stream a job must have been
+	// sent to count as received: a worker that goes is noticed a moment late,
+	// and what is sent in between nobody reads.
+	undelivered = time.Second
 	// returnTimeout bounds the return of leases that could not be delivered.
 	returnTimeout = 5 * time.Second
 )
@@ -62,11 +67,35 @@ func (s *queueService) Work(ctx context.Context, m *cofferv1.WorkRequest, stream
 	for _, h := range m.GetHeld() {
 		w.held[work.Key{Tenant: l.place.Tenant, Queue: l.place.Queue, ID: h.GetJobId()}] = h.GetLeaseToken()
 	}
+	return w.run(ctx)
+}
+
+// workStream is one call of Work.
+type workStream struct {
+	leasing
+	service *queueService
+	stream  interface {
+		Send(*cofferv1.WorkResponse) error
+	}
+	held   map[work.Key]string
+	sent   time.Time
+	recent []sentJob
+}
+
+// sentJob is a job that was sent not long ago.
+type sentJob struct {
+	job work.Job
+	at  time.Time
+}
+
+// run delivers until the worker or the node goes.
+func (w *workStream) run(ctx context.Context) error {
+	defer w.end(ctx)
 	for {
 		if err := w.alive(); err != nil {
 			return err
 		}
-		bell := s.bells.wait(l.place) // before looking: nothing is missed
+		bell := w.service.bells.wait(w.place) // before looking: nothing is missed
 		free, err := w.deliver(ctx)
 		if err != nil {
 			return stopped(ctx, err)
@@ -77,13 +106,19 @@ func (s *queueService) Work(ctx context.Context, m *cofferv1.WorkRequest, stream
 	}
 }
 
-// workStream is one call of Work.
-type workStream struct {
-	leasing
-	service *queueService
-	stream  cofferv1connect.QueueServiceWorkServerStream
-	held    map[work.Key]string
-	sent    time.Time
+// end returns what a worker that has gone may not have received. A node that
+// leaves returns nothing: its workers read what was sent to them.
+func (w *workStream) end(ctx context.Context) {
+	if ctx.Err() == nil {
+		return
+	}
+	var jobs []work.Job
+	for _, r := range w.recent {
+		if time.Since(r.at) < undelivered {
+			jobs = append(jobs, r.job)
+		}
+	}
+	w.giveBack(ctx, jobs)
 }
 
 // alive tells the worker that the stream lives: at once, and when nothing else
@@ -120,8 +155,10 @@ func (w *workStream) deliver(ctx context.Context) (free int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	w.recent = slices.DeleteFunc(w.recent, func(r sentJob) bool { return time.Since(r.at) >= undelivered })
 	for i := range jobs {
 		w.sent = time.Now()
+		w.recent = append(w.recent, sentJob{jobs[i], w.sent})
 		if err := w.stream.Send(&cofferv1.WorkResponse{Job: jobOf(&jobs[i], true)}); err != nil {
 			w.giveBack(ctx, jobs[i:])
 			return 0, err
@@ -134,6 +171,9 @@ func (w *workStream) deliver(ctx context.Context) (free int, err error) {
 // giveBack returns leases that did not reach the worker. One that did all the
 // same loses nothing but its turn; one that cannot be returned runs out.
 func (w *workStream) giveBack(ctx context.Context, jobs []work.Job) {
+	if len(jobs) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
 	defer cancel()
 	for i := range jobs {
