@@ -23,6 +23,7 @@ func call[Req, Res any](
 		return nil, judge(err, false).err // nothing was sent
 	}
 	unknown := false
+	var before error
 	for attempt := 1; ; attempt++ {
 		res, err := once(ctx, c.opt.attemptTimeout, send, req)
 		if err == nil {
@@ -30,6 +31,10 @@ func call[Req, Res any](
 		}
 		v := judge(err, ctx.Err() == nil)
 		v.err.Attempts = attempt
+		if ctx.Err() != nil {
+			v.err.Before = before
+		}
+		before = err
 		if k == kindCommand && v.unknown {
 			unknown = true
 		}

@@ -32,19 +32,23 @@ type Error struct {
 	Unknown bool
 	// Cause is the error of the last attempt.
 	Cause error
+	// Before is the error of the attempt before it, where the call's own time
+	// ran out during the last one: that the time is over says little of why
+	// the call failed.
+	Before error
 }
 
 // Error gives the server's words where it answered.
 func (e *Error) Error() string {
 	var b strings.Builder
-	var wire *connect.Error
-	switch {
-	case errors.As(e.Cause, &wire) && wire.Message() != "":
-		b.WriteString(wire.Message())
-	case e.Cause != nil:
-		b.WriteString(e.Cause.Error())
-	default:
+	if e.Cause != nil {
+		b.WriteString(message(e.Cause))
+	} else {
 		b.WriteString(e.Code.String())
+	}
+	if e.Before != nil {
+		b.WriteString("; before that: ")
+		b.WriteString(message(e.Before))
 	}
 	if e.Attempts > 1 {
 		fmt.Fprintf(&b, " (sent %d times)", e.Attempts)
@@ -56,8 +60,22 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the error of the last attempt.
-func (e *Error) Unwrap() error { return e.Cause }
+// message is an attempt's error without the wire code in front of it.
+func message(err error) string {
+	var wire *connect.Error
+	if errors.As(err, &wire) && wire.Message() != "" {
+		return wire.Message()
+	}
+	return err.Error()
+}
+
+// Unwrap returns the errors of the last attempts: Cause and Before.
+func (e *Error) Unwrap() []error {
+	if e.Before == nil {
+		return []error{e.Cause}
+	}
+	return []error{e.Cause, e.Before}
+}
 
 // Is matches ErrOutcomeUnknown, and a *ledger.Rejection of the same code.
 func (e *Error) Is(target error) bool {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -288,4 +289,34 @@ func TestRebuildExpiryStream(t *testing.T) {
 	if ReasonOf(err) != ledger.Unavailable {
 		t.Errorf("error is %v", err)
 	}
+}
+
+// When the time runs out in the middle of the last attempt, the error still
+// says what the attempt before it met.
+func TestErrorKeepsWhatWentBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{opt: clientOptions{maxAttempts: 9, firstDelay: time.Second}}
+		refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+		sent := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := call(ctx, c, kindRead, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
+			if sent++; sent == 1 {
+				return nil, refused
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, &struct{}{})
+		var e *Error
+		var op *net.OpError
+		if !errors.As(err, &e) || e.Code != connect.CodeDeadlineExceeded || e.Attempts != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("error is %#v", err)
+		}
+		if !errors.As(err, &op) || op != refused {
+			t.Errorf("the refused connection is lost: %v", err)
+		}
+		if want := "context deadline exceeded; before that: dial tcp: connection refused (sent 2 times)"; err.Error() != want {
+			t.Errorf("error reads %q, want %q", err, want)
+		}
+	})
 }

@@ -76,7 +76,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	code, _, errs := cofferEnv(t, []string{"COFFER_SERVER=http://127.0.0.1:1"}, "budget", "list", "--timeout", "200ms")
+	code, _, errs := cofferEnv(t, []string{"COFFER_SERVER=http://127.0.0.1:1"}, "budget", "list", "--timeout", "1m")
 	if code != exitFailed {
 		t.Errorf("exit code %d", code)
 	}

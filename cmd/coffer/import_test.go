@@ -123,7 +123,7 @@ func TestImportFaults(t *testing.T) {
 	fails(t, exitFailed, "BUDGET_NOT_FOUND", "import", good, "--budget", "B", "--tenant", "other", "--server", s.url)
 	fails(t, exitFailed, "no such file", "import", "nowhere.csv", "--budget", "B", "--server", s.url)
 	fails(t, exitFailed, "is a directory", "import", t.TempDir(), "--budget", "B", "--server", s.url)
-	fails(t, exitFailed, "no server answers", "import", good, "--budget", "B", "--server", "http://127.0.0.1:1", "--timeout", "100ms")
+	fails(t, exitFailed, "no server answers", "import", good, "--budget", "B", "--server", "http://127.0.0.1:1", "--timeout", "1m")
 	if after, _ := s.entries(t); after != before {
 		t.Errorf("a refused file was written: %s entries became %s", before, after)
 	}
