@@ -1,6 +1,8 @@
 package fdbkv
 
 import (
+	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/build"
 	"go/importer"
@@ -9,7 +11,6 @@ import (
 	"go/types"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -29,11 +30,17 @@ func (c *cgoImporter) Import(path string) (*types.Package, error) {
 		return c.other.Import(path)
 	}
 	if c.fdb == nil {
-		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/apple/foundationdb/bindings/go").Output()
+		// Nothing that is built without the tag needs the module, so it may not
+		// be on the machine yet.
+		out, err := exec.Command("go", "mod", "download", "-json", "github.com/apple/foundationdb/bindings/go").Output()
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("get the binding's source: %w: %s", err, out)
 		}
-		c.fdb = check(c.t, c.fset, filepath.Join(strings.TrimSpace(string(out)), "src", "fdb"), binding, c)
+		var module struct{ Dir string }
+		if err := json.Unmarshal(out, &module); err != nil {
+			return nil, fmt.Errorf("get the binding's source: %w: %s", err, out)
+		}
+		c.fdb = check(c.t, c.fset, filepath.Join(module.Dir, "src", "fdb"), binding, c)
 	}
 	return c.fdb, nil
 }
