@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"ledger/kv/testengine": {"ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv"},
 	"ledger/work":          {"ledger"},
 	"ledger/fact":          {"ledger", "ledger/work"},
+	"ledger/event":         {"ledger"},
 	"ledger/store":         {"ledger", "ledger/kv", "ledger/work", "ledger/fact"},
 	"shard":                {"ledger", "ledger/kv", "ledger/store"},
 	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
