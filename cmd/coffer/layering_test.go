@@ -30,6 +30,8 @@ var mayImport = map[string][]string{
 	"proto/gen":            {"proto/gen"},
 	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact"},
 	"rpc/inbox":            {},
+	"rpc/receiver":         {"ledger", "ledger/event"},
+	"node/relay/sink":      {"ledger", "ledger/event", "rpc/receiver"},
 	"node":                 {"node", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":                {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
