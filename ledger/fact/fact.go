@@ -11,7 +11,8 @@ import (
 // Bounds of facts.
 const (
 	// MaxLines is the most benefits one fact may name, and the most
-	// reservations of an order that are looked at.
+	// reservations of an order that are looked at. A fact about others, or
+	// about all of an order that has more, is an exception.
 	MaxLines = 256
 	// MaxPerOrder is the most facts one order may have.
 	MaxPerOrder = 256

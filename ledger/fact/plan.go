@@ -17,8 +17,10 @@ type View struct {
 	Now time.Time
 	// Facts are all facts of the order.
 	Facts []Row
-	// Reservations are all of the order.
+	// Reservations are all of the order, but at most MaxLines; More: the order
+	// has others.
 	Reservations []ledger.Reservation
+	More         bool
 	// Budgets are the definitions of the budgets they are on.
 	Budgets map[ledger.BudgetID]*ledger.Budget
 	// Refused are commands of an earlier plan of the same pass that the ledger
@@ -92,6 +94,11 @@ func (p *planner) plan(f *Row) Verdict {
 	rule := rules[f.Kind]
 	v := Verdict{ID: f.ID, Version: f.Version, State: Applied}
 	lines := p.lines(f)
+	if p.view.More && (len(f.Lines) == 0 && !f.Kind.job() || !p.known(lines)) {
+		v.State, v.Reason = Exception, fmt.Sprintf(
+			"the order has more than %d benefits, and this fact is about some that were not looked at; settle it by commands", MaxLines)
+		return v
+	}
 	if len(lines) == 0 {
 		v.State, v.Reason = Pending, "the order has no reservation yet"
 		if !p.view.Now.Before(f.Deadline) {
@@ -132,6 +139,15 @@ func (p *planner) plan(f *Row) Verdict {
 	}
 	v.Reason = cut(v.Reason, maxReasonText)
 	return v
+}
+
+// known reports whether all lines are of reservations that were looked at.
+func (p *planner) known(lines []Line) bool {
+	seen := make(map[string]bool, len(p.view.Reservations))
+	for i := range p.view.Reservations {
+		seen[p.view.Reservations[i].Key.Benefit] = true
+	}
+	return !slices.ContainsFunc(lines, func(l Line) bool { return !seen[l.Benefit] })
 }
 
 // maxReasonText bounds the reason that is stored.

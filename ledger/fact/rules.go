@@ -234,11 +234,19 @@ func jobRelease(s *subject) step {
 
 // The effects a fact looks for.
 
+// didPay finds the commit of the payment. One of another amount is a
+// contradiction; a reclaim's amount is always what was reserved.
 func didPay(s *subject) (step, bool) {
-	if st, ok := s.found(ledger.OpCommit, s.id(ledger.OpCommit)); ok {
-		return st, true
+	id := s.id(ledger.OpCommit)
+	st, ok := s.found(ledger.OpCommit, id)
+	if !ok {
+		return s.found(ledger.OpReclaim, id)
 	}
-	return s.found(ledger.OpReclaim, s.id(ledger.OpReclaim))
+	if paid := st.effects[0].Outcome.Amount; s.line.Amount != 0 && paid != s.line.Amount {
+		return step{final: true, code: ledger.IdempotencyConflict, reason: fmt.Sprintf(
+			"%s: payment %.40q was counted with %d and is now said to be %d", s.name(), id, paid, s.line.Amount)}, true
+	}
+	return st, true
 }
 
 func didRelease(s *subject) (step, bool) { return s.found(ledger.OpRelease, s.id(ledger.OpRelease)) }

@@ -145,7 +145,7 @@ func (s *Store) OrderFacts(ctx context.Context, tenant, order string) (*fact.Vie
 	err := s.readTx(ctx, func(r kv.Reader) error {
 		v = &fact.View{Now: s.now(), Budgets: map[ledger.BudgetID]*ledger.Budget{}}
 		facts := r.Range(s.factsOf(tenant, order).all(), kv.RangeOptions{Limit: fact.MaxPerOrder * 2})
-		rows := r.Range(s.orderPrefix(tenant, order).all(), kv.RangeOptions{Limit: fact.MaxLines})
+		rows := r.Range(s.orderPrefix(tenant, order).all(), kv.RangeOptions{Limit: fact.MaxLines + 1})
 		kvs, _, err := facts.Wait()
 		if err != nil {
 			return err
@@ -159,6 +159,9 @@ func (s *Store) OrderFacts(ctx context.Context, tenant, order string) (*fact.Vie
 		}
 		if kvs, _, err = rows.Wait(); err != nil {
 			return err
+		}
+		if len(kvs) > fact.MaxLines {
+			kvs, v.More = kvs[:fact.MaxLines], true
 		}
 		for _, row := range kvs {
 			res, err := s.decodeReservationRow(row)

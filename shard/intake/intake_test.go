@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -110,27 +111,21 @@ func TestWaitingFacts(t *testing.T) {
 	if _, err := wrapped.Do(ctx, reserve("o", "coupon", 100)); err != nil {
 		t.Fatal(err)
 	}
-	for row := b.state(refund); row.State != fact.Applied; row = b.state(refund) {
-		if ctx.Err() != nil {
-			t.Fatal("the command did not settle its order")
-		}
+	for b.watches() != 0 { // it is watched until all of it is applied
+		runtime.Gosched()
 	}
 	stop()
 	wg.Wait()
+	b.is(refund, fact.Applied, "")
 	b.is(paid, fact.Applied, "")
 	b.money(940, 0, 100, 40)
-	if len(b.watched) != 0 {
-		t.Errorf("still watched: %v", b.watched)
-	}
 	b.audit()
 }
 
-func (b *bench) state(f fact.Fact) *fact.Row {
-	row, err := b.Get(context.Background(), f.ID)
-	if err != nil {
-		b.Fatalf("%v", err)
-	}
-	return row
+func (b *bench) watches() int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return len(b.watched)
 }
 
 // After the deadline a fact is an exception with evidence, in a list; it is
@@ -234,6 +229,54 @@ func TestCancelBeforeReserve(t *testing.T) {
 	b.advance(24 * time.Hour)
 	_ = b.Settle(context.Background(), "t", "c")
 	b.is(empty, fact.Applied, "the order has no benefits")
+	b.audit()
+}
+
+// A payment that was counted with another amount is a contradiction, whoever
+// counted it; the same payment again, or one that names no amount, is not.
+func TestPaymentOfAnotherAmount(t *testing.T) {
+	b := newBench(t, DefaultConfig())
+	b.budget(1000, ledger.Policy{})
+	b.must(reserve("o", "coupon", 100))
+	b.must(ledger.Command{Op: ledger.OpCommit, Key: key("o", "coupon"), ID: "p1", Amount: 60})
+	more := says(fact.PaymentSucceeded, "o", "p1", line("coupon", 100))
+	same, unsaid := more, more
+	same.Event, same.Lines = "same", []fact.Line{line("coupon", 60)}
+	unsaid.Event, unsaid.Lines = "unsaid", nil
+	b.submit(more, same, unsaid)
+	row := b.is(more, fact.Exception, `payment "p1" was counted with 60 and is now said to be 100`)
+	if row.Code != ledger.IdempotencyConflict {
+		t.Errorf("code %s", row.Code)
+	}
+	b.is(same, fact.Applied, "")
+	b.is(unsaid, fact.Applied, "")
+	b.money(940, 0, 60, 0)
+	b.audit()
+}
+
+// An order with more benefits than a plan looks at: a fact about all of them is
+// an exception and not applied to some; one that names its benefits is applied
+// where they were looked at.
+func TestTooManyBenefits(t *testing.T) {
+	b := newBench(t, DefaultConfig())
+	b.budget(1000, ledger.Policy{})
+	for i := range fact.MaxLines {
+		b.must(reserve("o", fmt.Sprintf("b%03d", i), 1))
+	}
+	all := says(fact.PaymentSucceeded, "o", "p1")
+	b.submit(all)
+	if row := b.is(all, fact.Applied, ""); len(row.Effects) != fact.MaxLines {
+		t.Errorf("%d effects", len(row.Effects))
+	}
+	b.must(reserve("o", "c", 1))
+	again := says(fact.PaymentSucceeded, "o", "p2")
+	last := says(fact.OrderCancelled, "o", "", line("c", 0))
+	first := says(fact.RefundSucceeded, "o", "r1", line("b000", 1))
+	b.submit(again, last, first)
+	b.is(again, fact.Exception, "the order has more than 256 benefits")
+	b.is(last, fact.Exception, "the order has more than 256 benefits")
+	b.is(first, fact.Applied, "")
+	b.money(744, 1, 256, 1)
 	b.audit()
 }
 
