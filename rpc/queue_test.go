@@ -73,7 +73,9 @@ func TestQueueInput(t *testing.T) {
 	w := newQueueWorld(t)
 	ctx := t.Context()
 	res, err := w.client.Enqueue(ctx, "q",
-		&cofferv1.NewJob{JobId: "big", Payload: make([]byte, 65<<10)}, &cofferv1.NewJob{JobId: "ok"}, &cofferv1.NewJob{})
+		&cofferv1.NewJob{JobId: "big", Payload: make([]byte, 65<<10)}, &cofferv1.NewJob{JobId: "ok"}, &cofferv1.NewJob{},
+		&cofferv1.NewJob{JobId: "often", Policy: &cofferv1.JobPolicy{MaxAttempts: 1001}},
+		&cofferv1.NewJob{JobId: "slow", Policy: &cofferv1.JobPolicy{BackoffBase: durationpb.New(25 * time.Hour)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +86,12 @@ func TestQueueInput(t *testing.T) {
 		t.Errorf("%v", res[1])
 	}
 	if e := res[2].GetError(); e.GetField() != "jobs[2].job_id" {
+		t.Errorf("%v", e)
+	}
+	if e := res[3].GetError(); e.GetField() != "jobs[3].policy.max_attempts" || e.GetValue() != "1001" || e.GetLimit() != "1 to 1000" {
+		t.Errorf("%v", e)
+	}
+	if e := res[4].GetError(); e.GetField() != "jobs[4].policy.backoff_base" || e.GetValue() != "25h0m0s" || e.GetLimit() != "1ms to 24h0m0s" {
 		t.Errorf("%v", e)
 	}
 	for field, call := range map[string]func() error{

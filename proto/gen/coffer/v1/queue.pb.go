@@ -86,17 +86,19 @@ func (QueueJobState) EnumDescriptor() ([]byte, []int) {
 	return file_coffer_v1_queue_proto_rawDescGZIP(), []int{0}
 }
 
-// JobPolicy says how often and how fast a job is tried again.
+// JobPolicy says how often and how fast a job is tried again. A policy out of
+// its bounds refuses its job alone.
 type JobPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Attempts that may end without success; 0 means 10.
+	// Attempts that may end without success, up to 1000; 0 means 10.
 	MaxAttempts uint32 `protobuf:"varint,1,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// The wait after attempt n, counted from 0, is between half of
-	// min(base·2^n, max) and all of it. Unset: 1s and 5m.
+	// min(base·2^n, max) and all of it. Both from 1ms to 24h; unset or 0: 1s and
+	// 5m.
 	BackoffBase *durationpb.Duration `protobuf:"bytes,2,opt,name=backoff_base,json=backoffBase,proto3" json:"backoff_base,omitempty"`
 	BackoffMax  *durationpb.Duration `protobuf:"bytes,3,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
 	// How long a finished job is remembered, and with it the answer to the same
-	// job again. Unset: 7 days.
+	// job again: 1m to 90 days. Unset or 0: 7 days.
 	Keep          *durationpb.Duration `protobuf:"bytes,4,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2123,13 +2125,13 @@ var File_coffer_v1_queue_proto protoreflect.FileDescriptor
 
 const file_coffer_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15coffer/v1/queue.proto\x12\tcoffer.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15coffer/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
-	"\tJobPolicy\x12+\n" +
-	"\fmax_attempts\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\vmaxAttempts\x12P\n" +
-	"\fbackoff_base\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x04\b\x80\xa3\x052\x04\x10\xc0\x84=R\vbackoffBase\x12N\n" +
-	"\vbackoff_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x04\b\x80\xa3\x052\x04\x10\xc0\x84=R\n" +
-	"backoffMax\x12@\n" +
-	"\x04keep\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\xce\xda\x032\x02\b<R\x04keep\"\xbf\x01\n" +
+	"\x15coffer/v1/queue.proto\x12\tcoffer.v1\x1a\x1bbuf/validate/validate.proto\x1a\x15coffer/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd7\x01\n" +
+	"\tJobPolicy\x12!\n" +
+	"\fmax_attempts\x18\x01 \x01(\rR\vmaxAttempts\x12<\n" +
+	"\fbackoff_base\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vbackoffBase\x12:\n" +
+	"\vbackoff_max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"backoffMax\x12-\n" +
+	"\x04keep\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04keep\"\xbf\x01\n" +
 	"\x06NewJob\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12,\n" +
