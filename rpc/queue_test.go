@@ -146,8 +146,9 @@ func TestWorkReturnsWhatNobodyReads(t *testing.T) {
 	w.enqueue("a")
 	ctx, gone := context.WithCancel(context.WithValue(t.Context(), tenantKey{}, "default"))
 	sent := ""
+	service := &queueService{queue: w.store, leaving: w.leaving}
 	stream := workStream{
-		service: &queueService{queue: w.store, leaving: w.leaving}, held: map[work.Key]string{},
+		service: service, held: map[work.Key]string{}, undelivered: time.Hour,
 		leasing: leasing{place: work.Place{Tenant: "default", Queue: "q"}, n: 1, worker: "w1", lease: time.Hour},
 		stream: sends(func(m *cofferv1.WorkResponse) error {
 			if m.GetJob() != nil {
@@ -162,5 +163,36 @@ func TestWorkReturnsWhatNobodyReads(t *testing.T) {
 	}
 	if j := w.job("a"); sent != "a" || j.GetState() != cofferv1.QueueJobState_QUEUE_JOB_STATE_READY || j.GetAttempt() != 0 || j.GetLeases() != 1 {
 		t.Errorf("sent %q; job %v", sent, j)
+	}
+	if n := len(service.bells.on); n != 0 {
+		t.Errorf("%d queues have a bell that nobody waits for", n)
+	}
+}
+
+// A ring wakes all who wait, and nobody's bell is kept.
+func TestBells(t *testing.T) {
+	var b bells
+	p, q := work.Place{Tenant: "t", Queue: "p"}, work.Place{Tenant: "t", Queue: "q"}
+	first, leaveFirst := b.wait(p)
+	second, leaveSecond := b.wait(p)
+	_, leaveOther := b.wait(q)
+	leaveFirst()
+	b.ring(p)
+	<-first
+	<-second
+	third, leaveThird := b.wait(p)
+	leaveSecond() // of the bell before: the new one stays
+	select {
+	case <-third:
+		t.Error("a bell rings for what came before it")
+	default:
+	}
+	if len(b.on) != 2 {
+		t.Errorf("%d bells, want 2", len(b.on))
+	}
+	leaveThird()
+	leaveOther()
+	if len(b.on) != 0 {
+		t.Errorf("%d bells are left", len(b.on))
 	}
 }

@@ -28,30 +28,46 @@ const (
 	returnTimeout = 5 * time.Second
 )
 
-// bells wake the streams of this node that wait for a queue.
+// bells wake the streams of this node that wait for a queue. They hold the
+// queues that somebody waits for and no others.
 type bells struct {
 	mu sync.Mutex
-	on map[work.Place]chan struct{}
+	on map[work.Place]*bell
 }
 
-// wait gives a channel that is closed at the next ring.
-func (b *bells) wait(p work.Place) <-chan struct{} {
+type bell struct {
+	rung    chan struct{} // closed at the next ring
+	waiting int
+}
+
+// wait gives a channel that is closed at the next ring. Call leave when done
+// with it.
+func (b *bells) wait(p work.Place) (rung <-chan struct{}, leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.on == nil {
-		b.on = map[work.Place]chan struct{}{}
+		b.on = map[work.Place]*bell{}
 	}
-	if b.on[p] == nil {
-		b.on[p] = make(chan struct{})
+	one := b.on[p]
+	if one == nil {
+		one = &bell{rung: make(chan struct{})}
+		b.on[p] = one
 	}
-	return b.on[p]
+	one.waiting++
+	return one.rung, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if one.waiting--; one.waiting == 0 && b.on[p] == one {
+			delete(b.on, p)
+		}
+	}
 }
 
 func (b *bells) ring(p work.Place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if ch := b.on[p]; ch != nil {
-		close(ch)
+	if one := b.on[p]; one != nil {
+		close(one.rung)
 		delete(b.on, p)
 	}
 }
@@ -63,7 +79,7 @@ func (s *queueService) Work(ctx context.Context, m *cofferv1.WorkRequest, stream
 	if r != nil {
 		return r
 	}
-	w := workStream{service: s, leasing: l, stream: stream, held: map[work.Key]string{}}
+	w := workStream{service: s, leasing: l, stream: stream, held: map[work.Key]string{}, undelivered: undelivered}
 	for _, h := range m.GetHeld() {
 		w.held[work.Key{Tenant: l.place.Tenant, Queue: l.place.Queue, ID: h.GetJobId()}] = h.GetLeaseToken()
 	}
@@ -80,6 +96,8 @@ type workStream struct {
 	held   map[work.Key]string
 	sent   time.Time
 	recent []sentJob
+	// undelivered is the constant, but in tests.
+	undelivered time.Duration
 }
 
 // sentJob is a job that was sent not long ago.
@@ -92,18 +110,24 @@ type sentJob struct {
 func (w *workStream) run(ctx context.Context) error {
 	defer w.end(ctx)
 	for {
-		if err := w.alive(); err != nil {
-			return err
-		}
-		bell := w.service.bells.wait(w.place) // before looking: nothing is missed
-		free, err := w.deliver(ctx)
-		if err != nil {
-			return stopped(ctx, err)
-		}
-		if err := w.wait(ctx, bell, free); err != nil {
+		if err := w.turn(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// turn delivers what there is and waits until there may be more.
+func (w *workStream) turn(ctx context.Context) error {
+	if err := w.alive(); err != nil {
+		return err
+	}
+	rung, leave := w.service.bells.wait(w.place) // before looking: nothing is missed
+	defer leave()
+	free, err := w.deliver(ctx)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	return w.wait(ctx, rung, free)
 }
 
 // end returns what a worker that has gone may not have received. A node that
@@ -114,7 +138,7 @@ func (w *workStream) end(ctx context.Context) {
 	}
 	var jobs []work.Job
 	for _, r := range w.recent {
-		if time.Since(r.at) < undelivered {
+		if time.Since(r.at) < w.undelivered {
 			jobs = append(jobs, r.job)
 		}
 	}
@@ -155,7 +179,7 @@ func (w *workStream) deliver(ctx context.Context) (free int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	w.recent = slices.DeleteFunc(w.recent, func(r sentJob) bool { return time.Since(r.at) >= undelivered })
+	w.recent = slices.DeleteFunc(w.recent, func(r sentJob) bool { return time.Since(r.at) >= w.undelivered })
 	for i := range jobs {
 		w.sent = time.Now()
 		w.recent = append(w.recent, sentJob{jobs[i], w.sent})
@@ -186,7 +210,7 @@ func (w *workStream) giveBack(ctx context.Context, jobs []work.Job) {
 
 // wait returns when there may be something to deliver: the queue's signal or
 // this node's bell rang, a job came due, or the poll's time has passed.
-func (w *workStream) wait(ctx context.Context, bell <-chan struct{}, free int) error {
+func (w *workStream) wait(ctx context.Context, rung <-chan struct{}, free int) error {
 	wctx, cancel := context.WithTimeout(ctx, workPoll)
 	due := make(chan error, 1)
 	var watching sync.WaitGroup
@@ -205,7 +229,7 @@ func (w *workStream) wait(ctx context.Context, bell <-chan struct{}, free int) e
 		return context.Cause(ctx)
 	case <-w.service.leaving:
 		return &ledger.Rejection{Code: ledger.Draining, Message: "this node is shutting down", RetryAfter: 100 * time.Millisecond}
-	case <-bell:
+	case <-rung:
 		return nil
 	case err := <-due:
 		if ctx.Err() == nil && wctx.Err() != nil {
