@@ -75,11 +75,6 @@ type parts struct {
 // when the node cannot start, when a part of it fails, or when the drain did
 // not finish in time.
 func (n *Node) Run(ctx context.Context) (err error) {
-	ln, err := n.listen(ctx)
-	if err != nil {
-		return err
-	}
-	defer ln.Close() //nolint:errcheck // the server has closed it, or there never was one
 	engine, err := n.deps.OpenStore(ctx)
 	if err != nil {
 		return err
@@ -93,6 +88,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// The address comes last: while a store recovers, connections are refused
+	// and go elsewhere; they do not wait in line at a node that cannot answer.
+	ln, err := n.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() //nolint:errcheck // the server has closed it, or there never was one
 	return n.serve(ctx, ln, p)
 }
 

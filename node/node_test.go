@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -313,5 +314,33 @@ func TestStartFaults(t *testing.T) {
 	}
 	if err := broken.Run(t.Context()); err == nil || err.Error() != "no disk" {
 		t.Errorf("store that does not open: %v", err)
+	}
+}
+
+// While the store opens nobody waits at the address: it is taken afterwards.
+func TestListensOnceTheStoreIsOpen(t *testing.T) {
+	// An address that no other test or connection of this machine uses.
+	free, err := net.Listen("tcp", "127.83.71.5:0")
+	if err != nil {
+		t.Skipf("no second loopback address: %v", err)
+	}
+	cfg := testConfig()
+	cfg.Listen = free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened := errors.New("no disk")
+	n, err := New(cfg, Deps{OpenStore: func(context.Context) (kv.Store, error) {
+		if conn, err := net.Dial("tcp", cfg.Listen); err == nil {
+			_ = conn.Close()
+			t.Error("the address is taken before the store is open")
+		}
+		return nil, opened
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Run(t.Context()); !errors.Is(err, opened) {
+		t.Errorf("got %v", err)
 	}
 }

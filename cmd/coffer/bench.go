@@ -46,14 +46,15 @@ type benchLoad struct {
 	Dir        string        `help:"Put temporary stores here (default: the system's temporary directory)." placeholder:"DIR"`
 	PgDsn      string        `help:"Use this PostgreSQL, in a schema of its own that is dropped first, instead of a private one." placeholder:"DSN"`
 	Pipeline   bool          `help:"Let PostgreSQL take the commands of one call in one transaction."`
+	Server     string        `help:"Base URL of the target server (default: ${default}, env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL" empty:"name a URL, or leave the flag out to use COFFER_SERVER or the default"`
 }
 
-func (l *benchLoad) config(c *cli, target string) (bench.Config, error) {
+func (l *benchLoad) config(target string) (bench.Config, error) {
 	cfg := bench.Config{
 		Workload: l.Workload, Target: target, Arrivals: bench.Arrivals(l.Arrivals), Callers: l.Callers, Warmup: l.Warmup,
 		Duration: l.Duration, Seed: l.Seed, Tasks: l.Tasks, Batch: l.Batch, Buckets: l.Buckets, Budgets: l.Budgets, Exponent: l.Exponent,
 		Preload: l.Preload, Orders: l.Orders, Duplicates: l.Duplicates, Lost: l.Lost, Apart: l.Apart, File: l.File,
-		Protocol: l.Protocol, Unary: l.Unary, Dir: l.Dir, DSN: l.PgDsn, Pipeline: l.Pipeline, URL: c.Server,
+		Protocol: l.Protocol, Unary: l.Unary, Dir: l.Dir, DSN: l.PgDsn, Pipeline: l.Pipeline, URL: l.Server,
 	}
 	if err := cfg.ParseRate(l.Rate); err != nil {
 		return cfg, usageError{err}
@@ -90,7 +91,7 @@ Examples:
 
 // Run runs a workload.
 func (b *benchRun) Run(c *cli) error {
-	cfg, err := b.config(c, b.Target)
+	cfg, err := b.config(b.Target)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ Examples:
 
 // Run compares.
 func (b *benchCompare) Run(c *cli) error {
-	cfg, err := b.config(c, "node")
+	cfg, err := b.config("node")
 	if err != nil {
 		return err
 	}

@@ -106,20 +106,6 @@ func (l location) String() string {
 	return s
 }
 
-// check says what is wrong with a location that can never be opened.
-func (l location) check(ctx context.Context) error {
-	if l.kind == "fdb" {
-		if err := fdbkv.Check(ctx, l.fdbOptions()); err != nil {
-			return fmt.Errorf("open store fdb:%s: %w", l.path, err)
-		}
-		return nil
-	}
-	if st, err := os.Stat(l.path); err == nil && !st.IsDir() {
-		return fmt.Errorf("store %s is a file; name the directory of a store", l.path)
-	}
-	return nil
-}
-
 // open opens the engine. An embedded store is made where there is none,
 // unless readOnly.
 func (l location) open(ctx context.Context, readOnly bool) (kv.Store, error) {
@@ -130,8 +116,8 @@ func (l location) open(ctx context.Context, readOnly bool) (kv.Store, error) {
 		}
 		return st, nil
 	}
-	if err := l.check(ctx); err != nil {
-		return nil, err
+	if st, err := os.Stat(l.path); err == nil && !st.IsDir() {
+		return nil, fmt.Errorf("store %s is a file; name the directory of a store", l.path)
 	}
 	st, err := embedded.Open(embedded.Options{Dir: l.path, ReadOnly: readOnly})
 	if err != nil {

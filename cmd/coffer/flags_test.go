@@ -84,13 +84,18 @@ func TestHelpShowsDefaults(t *testing.T) {
 
 // Commands have no flags that they would ignore.
 func TestNoIgnoredFlags(t *testing.T) {
-	for _, command := range []string{"demo", "version", "serve", "dev"} {
-		out := must(t, command, "--help")
-		for _, flag := range []string{"--server", "--tenant", "--timeout"} {
+	for command, flags := range map[string][]string{
+		"demo": {"--server", "--tenant", "--timeout"}, "version": {"--server", "--tenant", "--timeout"},
+		"serve": {"--server", "--tenant", "--timeout"}, "dev": {"--server", "--tenant", "--timeout"},
+		"bench list": {"--server", "--tenant", "--timeout"}, "bench run": {"--tenant", "--timeout"}, "bench compare": {"--tenant", "--timeout"},
+	} {
+		args := strings.Fields(command)
+		out := must(t, append(args, "--help")...)
+		for _, flag := range flags {
 			if strings.Contains(out, flag+"=") {
 				t.Errorf("%s --help lists %s", command, flag)
 			}
-			fails(t, exitUsage, "unknown flag "+flag, command, flag, "1s")
+			fails(t, exitUsage, "unknown flag "+flag, append(args, flag, "1s")...)
 		}
 	}
 }
@@ -107,7 +112,7 @@ func TestPrintConfig(t *testing.T) {
 	contains(t, must(t, "serve", "--config", file, "--store", "here", "--print-config"), "\nstore: here\n", "# default embedded:coffer-data; env COFFER_STORE")
 }
 
-// A store that can never be opened is named before the address is taken.
+// A store that cannot be opened is named before the address is looked at.
 func TestServeChecksStoreFirst(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -49,32 +49,26 @@ func (r *remote) AfterApply(c *cli) error {
 	return nil
 }
 
-// remoteBench is the bench, whose target may be a server.
-type remoteBench struct {
-	remote   `embed:""`
-	benchCmd `embed:""`
-}
-
 // app is the command line.
 type app struct {
 	globals
 
-	Serve   serveCmd    `cmd:"" help:"Run a node." group:"Server"`
-	Dev     devCmd      `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
-	Demo    demoCmd     `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
-	Budget  budgetCmd   `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
-	Order   orderCmd    `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
-	Wallet  walletCmd   `cmd:"" help:"Create wallets, grant credits and read statements." group:"Operations"`
-	Job     jobCmd      `cmd:"" help:"Charge, refund and settle jobs of usage billing." group:"Operations"`
-	Queue   queueCmd    `cmd:"" help:"Jobs that are done later or again, and dead letters." group:"Operations"`
-	Fact    factCmd     `cmd:"" help:"What other systems say happened: payments, refunds, results of jobs." group:"Operations"`
-	Import  importCmd   `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
-	Ledger  ledgerCmd   `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
-	Audit   auditCmd    `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
-	Expiry  expiryCmd   `cmd:"" help:"Repair the expiry index." group:"Proof"`
-	Store   storeCmd    `cmd:"" help:"Check a store, or raise its incarnation after a restore." group:"Proof"`
-	Bench   remoteBench `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
-	Version versionCmd  `cmd:"" help:"Print the version." group:"Server"`
+	Serve   serveCmd   `cmd:"" help:"Run a node." group:"Server"`
+	Dev     devCmd     `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
+	Demo    demoCmd    `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
+	Budget  budgetCmd  `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
+	Order   orderCmd   `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
+	Wallet  walletCmd  `cmd:"" help:"Create wallets, grant credits and read statements." group:"Operations"`
+	Job     jobCmd     `cmd:"" help:"Charge, refund and settle jobs of usage billing." group:"Operations"`
+	Queue   queueCmd   `cmd:"" help:"Jobs that are done later or again, and dead letters." group:"Operations"`
+	Fact    factCmd    `cmd:"" help:"What other systems say happened: payments, refunds, results of jobs." group:"Operations"`
+	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
+	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
+	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
+	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
+	Store   storeCmd   `cmd:"" help:"Check a store, or raise its incarnation after a restore." group:"Proof"`
+	Bench   benchCmd   `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
+	Version versionCmd `cmd:"" help:"Print the version." group:"Server"`
 }
 
 // cli is what a command gets: the world and the global flags.

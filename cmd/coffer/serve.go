@@ -106,9 +106,6 @@ func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string
 	if err != nil {
 		return err
 	}
-	if err := loc.check(c.ctx); err != nil { // the node takes its address first
-		return err
-	}
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
 		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,
