@@ -25,13 +25,51 @@ var (
 	plotGrey = color.RGBA{R: 0xd8, G: 0xd8, B: 0xd8, A: 0xff}
 )
 
-func newPlot(title, x, y string) *plot.Plot {
+// newPlot has no title: the page has a heading above it.
+func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	p.Y.Tick.Marker = plot.TickerFunc(countTicks)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = plotGrey, plotGrey
 	p.Add(grid)
 	return p
+}
+
+// countTicks are gonum's own, without digits after a point that say nothing.
+func countTicks(lo, hi float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = axisNumber(t.Value)
+		}
+	}
+	return ticks
+}
+
+// logTicks are at 1, 2 and 5 times the powers of ten within the axis, and at
+// its ends where fewer than two of those are.
+func logTicks(lo, hi float64) []plot.Tick {
+	var ticks []plot.Tick
+	for power := math.Floor(math.Log10(lo)); power <= math.Log10(hi); power++ {
+		for _, step := range []float64{1, 2, 5} {
+			if v := step * math.Pow(10, power); v >= lo && v <= hi {
+				ticks = append(ticks, plot.Tick{Value: v, Label: axisNumber(v)})
+			}
+		}
+	}
+	if len(ticks) < 2 {
+		ticks = []plot.Tick{{Value: lo, Label: axisNumber(lo)}, {Value: hi, Label: axisNumber(hi)}}
+	}
+	return ticks
+}
+
+// axisNumber is a number with the digits that a reader of an axis wants.
+func axisNumber(v float64) string {
+	if math.Abs(v) < 1000 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
 // svg draws a plot as an element for a page, without the XML prolog.
@@ -68,7 +106,7 @@ func line(p *plot.Plot, pts plotter.XYs, c color.Color, legend string) error {
 
 // throughputPlot is answers a second over time, and where the warm-up ends.
 func throughputPlot(r *Result) (template.HTML, error) {
-	p := newPlot("Throughput", "seconds", "commands/s")
+	p := newPlot("seconds", "commands/s")
 	p.Legend.Top = true
 	var ok, bad plotter.XYs
 	anyBad := false
@@ -97,8 +135,8 @@ func throughputPlot(r *Result) (template.HTML, error) {
 // latencyPlot is latency by percentile; each unit to the right is one nine
 // more.
 func latencyPlot(r *Result) (template.HTML, error) {
-	p := newPlot("Latency from the intended start", "percentile", "milliseconds")
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p := newPlot("percentile", "milliseconds")
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	var pts plotter.XYs
 	for nines := 0.0; nines <= 4; nines += 0.05 {
 		q := 100 * (1 - math.Pow(10, -nines))
@@ -114,6 +152,7 @@ func latencyPlot(r *Result) (template.HTML, error) {
 	if err := line(p, pts, plotBlue, "tasks"); err != nil {
 		return "", err
 	}
+	p.X.Max = max(p.X.Max, float64(len(ticks)-1)) + 0.1 // room for the last label
 	if p.Y.Min == p.Y.Max { // a flat curve has no logarithmic axis
 		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
 	}
@@ -125,7 +164,7 @@ func batchPlot(r *Result) (template.HTML, error) {
 	if r.Batches == nil {
 		return "", nil
 	}
-	p := newPlot("Batch sizes", "commands, up to", "batches")
+	p := newPlot("commands in a batch, up to", "batches")
 	var values plotter.Values
 	var names []string
 	for _, s := range r.Batches.Sizes {
