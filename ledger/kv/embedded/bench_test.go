@@ -148,3 +148,45 @@ func benchEngine(b *testing.B, buckets int) float64 {
 		return err
 	})
 }
+
+// BenchmarkAbsent reads keys that are not there, as each new reservation does,
+// from a store that is larger than its cache: a few of them, and a batch's
+// worth, in one transaction.
+func BenchmarkAbsent(b *testing.B) {
+	s, err := Open(Options{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	ctx := context.Background()
+	val := make([]byte, benchRow)
+	_, _ = rand.Read(val)
+	var key [24]byte
+	for range 5000 {
+		if _, err := kv.Transact(ctx, s, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
+			for range 300 {
+				tx.Set(benchKey(key[:]), val)
+			}
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, keys := range []int{4, 128} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			for b.Loop() {
+				if err := kv.Read(ctx, s, kv.Options{}, func(r kv.Reader) error {
+					for range keys {
+						if _, found, err := r.Get(benchKey(key[:])).Wait(); found || err != nil {
+							return fmt.Errorf("found %t: %w", found, err)
+						}
+					}
+					return nil
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "ns/key")
+		})
+	}
+}

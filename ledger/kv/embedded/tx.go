@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
@@ -17,6 +19,9 @@ type tx struct {
 	// at is the read version, taken at the first read; readAt is when.
 	at     *readVersion
 	readAt time.Time
+	// loads counts the keys read from at; seeker reads them from the fifth on.
+	loads  int
+	seeker *pebble.Iterator
 	reads  *readSet
 	writes *writeSet
 	// values holds copies of what was read. It is never reused, so a value
@@ -256,8 +261,17 @@ func (t *tx) end() {
 		t.reads.release()
 		t.reads = nil
 	}
+	t.closeSeeker()
 	if t.at != nil {
 		t.store.versions.release(t.at)
 		t.at = nil
 	}
+}
+
+// closeSeeker closes the iterator before the read version is given away.
+func (t *tx) closeSeeker() {
+	if t.seeker != nil && !t.store.versions.frozen.Load() {
+		t.at.closeSeeker(t.seeker)
+	}
+	t.seeker = nil
 }

@@ -18,27 +18,76 @@ type readVersion struct {
 	// mu is held shared while the snapshot is read, exclusively to close it.
 	mu   sync.RWMutex
 	snap *pebble.Snapshot // nil once closed
+	// seekers are the iterators that transactions have open on the snapshot.
+	seekers struct {
+		sync.Mutex
+		open map[*pebble.Iterator]struct{}
+	}
 
 	// Guarded by versions.mu.
 	refs       int
 	superseded time.Time // zero while current
 }
 
-// close closes the snapshot once. The engine may stop the store in it, which
-// is then known to all and of no interest here.
+// close closes the snapshot once, with what is open on it.
 func (v *readVersion) close() {
-	defer func() {
-		if p := recover(); p != nil {
-			if _, ok := p.(stopped); !ok {
-				panic(p)
-			}
-		}
-	}()
+	defer unlessStopped()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.snap != nil {
-		_ = v.snap.Close()
-		v.snap = nil
+	if v.snap == nil {
+		return
+	}
+	for it := range v.seekers.open {
+		_ = it.Close()
+	}
+	v.seekers.open = nil
+	_ = v.snap.Close()
+	v.snap = nil
+}
+
+// unlessStopped is deferred where the engine may stop the store: that is then
+// known to all, and of no interest there.
+func unlessStopped() {
+	if p := recover(); p != nil {
+		if _, ok := p.(stopped); !ok {
+			panic(p)
+		}
+	}
+}
+
+// seeker opens an iterator for point reads. It is called with mu held shared,
+// on a snapshot that is open.
+//
+// A point read of the engine's own looks into the lowest level without its
+// Bloom filter, and so loads an index block and a data block for each key that
+// is not there, as the key of every new reservation: in a store larger than
+// its cache that is a read from disk and a decompression a command. An
+// iterator can use the filter, and what opening it costs is soon saved.
+func (v *readVersion) seeker() (*pebble.Iterator, error) {
+	it, err := v.snap.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return nil, err
+	}
+	v.seekers.Lock()
+	defer v.seekers.Unlock()
+	if v.seekers.open == nil {
+		v.seekers.open = map[*pebble.Iterator]struct{}{}
+	}
+	v.seekers.open[it] = struct{}{}
+	return it, nil
+}
+
+// closeSeeker closes an iterator, unless the version was closed under it.
+func (v *readVersion) closeSeeker(it *pebble.Iterator) {
+	defer unlessStopped()
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	v.seekers.Lock()
+	_, open := v.seekers.open[it]
+	delete(v.seekers.open, it)
+	v.seekers.Unlock()
+	if open {
+		_ = it.Close()
 	}
 }
 
