@@ -153,7 +153,7 @@ func latencyPlot(r *Result) (template.HTML, error) {
 		return "", err
 	}
 	p.X.Max = max(p.X.Max, float64(len(ticks)-1)) + 0.1 // room for the last label
-	if p.Y.Min == p.Y.Max { // a flat curve has no logarithmic axis
+	if p.Y.Min == p.Y.Max {                             // a flat curve has no logarithmic axis
 		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
 	}
 	return svg(p)
