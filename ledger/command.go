@@ -110,6 +110,10 @@ type Command struct {
 	Policy  Policy
 	// Correlation is a tracing id; it carries no meaning for the ledger.
 	Correlation string
+	// Term, if not 0, is the term of the leader whose scanner sends the
+	// command: it is refused with FENCED unless that term is the current one.
+	// It is no part of the request.
+	Term uint64
 }
 
 // Result is the answer to an accepted command.

@@ -50,6 +50,7 @@ const (
 	Draining               Code = "DRAINING"
 	Unavailable            Code = "UNAVAILABLE"
 	OutcomeUnknown         Code = "OUTCOME_UNKNOWN"
+	Fenced                 Code = "FENCED"
 	Corrupt                Code = "CORRUPT"
 	Internal               Code = "INTERNAL"
 )
@@ -139,6 +140,7 @@ var codeTable = []CodeInfo{
 	{Draining, ClassRetry, false, "send the same request to another node"},
 	{Unavailable, ClassRetry, false, "send the same request again"},
 	{OutcomeUnknown, ClassUnknown, false, "send the same request again, or resolve its key"},
+	{Fenced, ClassState, false, "stop scanning: another node leads by now"},
 	{Corrupt, ClassDefect, false, "run coffer audit; do not repair by hand"},
 	{Internal, ClassDefect, false, "see the server's log"},
 }

@@ -51,16 +51,21 @@ func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, err
 
 // DoAll runs many commands and returns one reply each, in order. Commands on
 // one benefit of one order run in the order given; others may run in any.
-// Each is accepted, refused or fails by itself.
+// Each is accepted, refused or fails by itself. Where ctx has a leader's term
+// (store.WithTerm), so have all commands.
 func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
 	g := &group{e: e, done: make(chan struct{})}
 	g.left.Store(int64(len(cmds)) + 1)
 	tasks := make([]task, len(cmds))
 	open := make([]*task, 0, len(cmds))
 	refuse := e.admit(len(cmds))
+	term := store.TermOf(ctx)
 	for i := range cmds {
 		t := &tasks[i]
 		t.group, t.cmd = g, cmds[i].Normalize()
+		if term != 0 {
+			t.cmd.Term = term
+		}
 		if refuse != nil {
 			t.finish(ledger.Reply{Err: refuse})
 		} else if r := t.cmd.Validate(); r != nil {

@@ -29,6 +29,8 @@ type batch struct {
 	// incarnation is the store's as this transaction read it: one that was
 	// raised while a node runs counts from the next commit on.
 	incarnation uint64
+	// term is the leader's as this transaction read it, if a command has one.
+	term uint64
 	// applying: a decision is half written; a panic now must end the attempt.
 	applying bool
 }
@@ -87,28 +89,34 @@ func (s *Store) newBatch(tx kv.Tx, now time.Time, home *ledger.BucketID) *batch 
 	}
 }
 
+// pending is a row of the batch on its way.
+type pending struct {
+	row *rowState
+	rec *receiptState
+	v   kv.Value
+	ten string
+}
+
 // load issues all reads the batch surely needs at once, then waits: the
 // incarnation, the budget, the bucket, and one row a command.
 func (b *batch) load(cmds []ledger.Command) error {
 	var budget, bucket kv.Value
 	var bucketKey key
 	incarnation := b.tx.Get(b.s.metaKey(metaIncarnation))
+	var leader kv.Value
 	if b.home != nil {
 		bucketKey = b.s.bucketKey(*b.home)
 		budget = b.tx.Get(b.s.budgetKey(b.home.Budget))
 		bucket = b.tx.Get(bucketKey)
-	}
-	type pending struct {
-		row *rowState
-		rec *receiptState
-		v   kv.Value
-		ten string
 	}
 	reads := make([]pending, 0, len(cmds))
 	b.rows = make(map[ledger.OrderKey]*rowState, len(cmds))
 	b.receipts = map[string]*receiptState{}
 	for i := range cmds {
 		c := &cmds[i]
+		if c.Term != 0 && leader == nil {
+			leader = b.tx.Get(b.s.leaderKey())
+		}
 		if c.Op.OnBudget() {
 			if c.Op == ledger.OpCreate || b.receipts[c.Budget.Tenant+"\x00"+c.ID] != nil {
 				continue
@@ -128,6 +136,13 @@ func (b *batch) load(cmds []ledger.Command) error {
 	if err := b.keepIncarnation(incarnation); err != nil {
 		return err
 	}
+	if leader != nil {
+		l, err := leaderIn(leader)
+		if err != nil {
+			return err
+		}
+		b.term = l.Term
+	}
 	if b.home != nil {
 		if _, err := b.keepBudget(b.home.Budget, budget); err != nil {
 			return err
@@ -136,6 +151,11 @@ func (b *batch) load(cmds []ledger.Command) error {
 			return err
 		}
 	}
+	return keepRows(reads)
+}
+
+// keepRows takes the rows that a batch has read.
+func keepRows(reads []pending) error {
 	for _, p := range reads {
 		v, ok, err := p.v.Wait()
 		if err != nil {
@@ -381,6 +401,10 @@ func (b *batch) run(c *ledger.Command, out *Applied) (err error) {
 	}()
 	if b.s.hook != nil {
 		b.s.hook(c)
+	}
+	if c.Term != 0 && c.Term != b.term {
+		out.Err = fencedOff(c.Term, b.term)
+		return nil
 	}
 	if c.Op.OnBudget() {
 		return b.runBudget(c, out)

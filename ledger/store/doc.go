@@ -26,6 +26,10 @@
 // so unlike the expiry index, these are no hints. No balance is among them; what
 // a fact asks for goes through Apply like everything else.
 //
+// The leader's row is the fence: transactions made with a context that has a
+// term (WithTerm), and commands that have one, read it and are refused unless
+// the term is the current one. It only rises.
+//
 // Nothing here assumes that this process is alone: what a transaction read is
 // checked again when it commits.
 package store

@@ -99,14 +99,14 @@ func (s *Store) decodeDue(k, v []byte) (DueBlock, error) {
 func (s *Store) DropDue(ctx context.Context, blocks []DueBlock) error {
 	for len(blocks) > 0 {
 		n := min(len(blocks), maxDrop)
-		_, err := kv.Transact(ctx, s.kv, s.opt.Tx, func(tx kv.Tx, _ kv.Attempt) error {
+		err := s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
 			for i := range blocks[:n] {
 				tx.Clear(blocks[i].key)
 			}
 			return nil
 		})
 		if err != nil {
-			return infra(err)
+			return err
 		}
 		blocks = blocks[n:]
 	}

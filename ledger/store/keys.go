@@ -26,6 +26,8 @@ import (
 //	S, partition                                        signal
 //	C, tenant, opened, order, benefit, attempt          case
 //	A, h(order), tenant, order, benefit, attempt, refund  who paid and got back what, per line and funder
+//	E                                                   leader: the fence
+//	E, 1                                                signs of life of the leader
 const (
 	tableMeta        = "M"
 	tableBudget      = "B"
@@ -38,6 +40,7 @@ const (
 	tableSignal      = "S"
 	tableCase        = "C"
 	tableAllocation  = "A"
+	tableLeader      = "E"
 )
 
 // Tables of queues and facts; keys_work.go has their keys.
@@ -121,6 +124,9 @@ func (s *Store) blockKey(b ledger.BucketID, first uint64) key {
 func (s *Store) blockIdentity(k key) []byte { return k[len(s.opt.Prefix):] }
 
 func (s *Store) receiptKey(tenant, id string) key { return s.key(tableReceipt).str(tenant).str(id) }
+
+func (s *Store) leaderKey() key     { return s.key(tableLeader) }
+func (s *Store) leaderBeatKey() key { return s.key(tableLeader).uint(1) }
 
 func (s *Store) signalKey(partition uint64) key { return s.key(tableSignal).uint(partition) }
 

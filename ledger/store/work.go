@@ -244,9 +244,10 @@ func (s *Store) count(tx kv.Tx, k key) (int64, error) {
 	return decodeCount(v), err
 }
 
-// transact runs a read-write transaction. Its error is a *ledger.Rejection.
+// transact runs a read-write transaction, behind the fence where ctx has a
+// term. Its error is a *ledger.Rejection.
 func (s *Store) transact(ctx context.Context, fn func(kv.Tx, kv.Attempt) error) error {
-	if _, err := kv.Transact(ctx, s.kv, s.opt.Tx, fn); err != nil {
+	if _, err := kv.Transact(ctx, s.kv, s.opt.Tx, s.fence(ctx, fn)); err != nil {
 		return infra(err)
 	}
 	return nil
