@@ -50,6 +50,7 @@ type Config struct {
 	API      rpc.Config      `yaml:"api"`
 	Log      Log             `yaml:"log"`
 	Shutdown Shutdown        `yaml:"shutdown"`
+	Cluster  Cluster         `yaml:"cluster"`
 	Debug    Debug           `yaml:"debug"`
 }
 
@@ -141,6 +142,7 @@ func DefaultConfig() Config {
 		API:      rpc.DefaultConfig(),
 		Log:      Log{Level: "info", Format: "auto"},
 		Shutdown: Shutdown{Timeout: 20 * time.Second},
+		Cluster:  defaultCluster(),
 	}
 }
 
@@ -176,6 +178,7 @@ func (c Config) Validate() error {
 	}
 	f.duration("shutdown.delay", c.Shutdown.Delay, 0, 5*time.Minute)
 	f.duration("shutdown.timeout", c.Shutdown.Timeout, 100*time.Millisecond, 10*time.Minute)
+	c.validateCluster(f)
 	return errors.Join(f.all...)
 }
 

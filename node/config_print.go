@@ -62,6 +62,12 @@ var settingDocs = map[string]string{
 	"shutdown.delay":   "How long the node answers \"not ready\" before it stops accepting (duration).",
 	"shutdown.timeout": "Bound of answering every accepted command after that (duration).",
 
+	"cluster.peers":            "All nodes that take part in elections, this one too: ID=HOST:PORT,… of their Raft. Empty: this node has none.",
+	"cluster.raft_listen":      "Address that Raft listens on, host:port; empty: the one in peers.",
+	"cluster.data_dir":         "Directory of Raft's log, of this node alone.",
+	"cluster.election_timeout": "How long a leader may be silent before the others elect a new one (duration).",
+	"cluster.ca_file":          "Certificates (PEM) of the authority that has signed the nodes' own; with it and tls, nodes prove themselves to each other.",
+
 	"debug.pprof": "Serve /debug/pprof/, only on a loopback address.",
 }
 

@@ -1,11 +1,12 @@
 // Package node is one running process of Coffer: configuration, wiring,
-// lifecycle, health and metrics. It imports rpc, shard, shard/intake and ledger/store; the
-// engine comes from its caller as a factory, so that no engine is linked here.
+// lifecycle, health and metrics. It imports rpc, shard, shard/intake, ledger/store and
+// its own parts; the engine comes from its caller as a factory, so that no engine is linked here.
 //
 //	New(cfg, deps)    validates and wires, does nothing
 //	Run(ctx)          ┌ listen
 //	                  ├ open the store ─▶ executor ─▶ rpc server ─▶ serve
-//	                  ├ expiry scanner, work scanner, fact intake
+//	                  ├ fact intake
+//	                  ├ election ─▶ while this node leads: expiry scanner, work scanner
 //	      ctx ends ─▶ ├ not ready (/readyz) ─▶ wait shutdown.delay
 //	                  ├ stop the scanners, end workers' streams, refuse new commands, stop accepting
 //	                  ├ answer every accepted command

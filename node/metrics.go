@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
@@ -153,6 +154,18 @@ var workStats = []stat[scan.WorkStatus]{
 	counter("coffer_facts_deferred_total", "Orders that could not be looked at and stayed due.", func(s *scan.WorkStatus) float64 { return float64(s.Deferred) }),
 }
 
+var leaderStats = []stat[election.Status]{
+	gauge("coffer_leader", "1 while this node leads and runs the scanners, else 0.", func(s *election.Status) float64 {
+		if s.Leading {
+			return 1
+		}
+		return 0
+	}),
+	gauge("coffer_leader_term", "The newest term of a leader that this node knows of.", func(s *election.Status) float64 { return float64(s.Term) }),
+	counter("coffer_leader_gained_total", "Terms in which this node led.", func(s *election.Status) float64 { return float64(s.Gained) }),
+	counter("coffer_leader_lost_total", "Terms of this node that ended while it ran.", func(s *election.Status) float64 { return float64(s.Lost) }),
+}
+
 var batchSizes = prometheus.NewDesc("coffer_batch_size", "Commands in one transaction.", nil, nil)
 
 // collector reads the figures of a node's parts.
@@ -160,6 +173,7 @@ type collector struct {
 	exec   *shard.Executor
 	expiry *scan.Expiry
 	work   *scan.Work
+	leader election.Elector
 }
 
 // Describe implements prometheus.Collector.
@@ -171,6 +185,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- s.desc
 	}
 	for _, s := range workStats {
+		ch <- s.desc
+	}
+	for _, s := range leaderStats {
 		ch <- s.desc
 	}
 	ch <- batchSizes
@@ -192,6 +209,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ex := c.expiry.Status(context.Background())
 	for _, s := range expiryStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&ex))
+	}
+	le := c.leader.Status()
+	for _, s := range leaderStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&le))
 	}
 	wk := c.work.Status(context.Background())
 	for _, s := range workStats {

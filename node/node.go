@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/shard"
 	"github.com/coffer-ledger/coffer/shard/intake"
@@ -34,6 +35,9 @@ type Deps struct {
 	OnReady func(url string)
 	// Collector gives the engine's metrics, nil for none.
 	Collector func(kv.Store) prometheus.Collector
+	// Raft gives what the node's Raft works with, where cluster.peers is set;
+	// nil for the configured addresses and directory.
+	Raft func() (election.Parts, error)
 }
 
 // ErrAddressInUse says that something else listens on the node's address.
@@ -68,6 +72,7 @@ type parts struct {
 	expiry *scan.Expiry
 	facts  *intake.Intake
 	work   *scan.Work
+	leader election.Elector
 	http   *http.Server
 }
 
@@ -134,8 +139,11 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	if p.work, err = scan.NewWork(n.cfg.Work, p.ledger, p.facts, n.log.With().Str("part", "work").Logger()); err != nil {
 		return nil, err
 	}
+	if p.leader, err = n.elector(p.ledger); err != nil {
+		return nil, err
+	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry, p.work})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.leader})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
@@ -155,14 +163,8 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	scanCtx, stopScan := context.WithCancel(gctx)
 	defer stopScan()
 	g.Go(func() error {
-		if err := p.expiry.Run(scanCtx); err != nil {
-			return fmt.Errorf("expiry scanner: %w", err)
-		}
-		return nil
-	})
-	g.Go(func() error {
-		if err := p.work.Run(scanCtx); err != nil {
-			return fmt.Errorf("work scanner: %w", err)
+		if err := p.leader.Run(scanCtx, p.lead); err != nil {
+			return fmt.Errorf("election: %w", err)
 		}
 		return nil
 	})
@@ -197,6 +199,24 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	err := g.Wait()
 	n.log.Info().Msg("stopped")
 	return err
+}
+
+// lead runs the scanners, while this node leads.
+func (p *parts) lead(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := p.expiry.Run(ctx); err != nil {
+			return fmt.Errorf("expiry scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		if err := p.work.Run(ctx); err != nil {
+			return fmt.Errorf("work scanner: %w", err)
+		}
+		return nil
+	})
+	return g.Wait()
 }
 
 // watchEngine returns when the engine says that it has failed for good, such as

@@ -172,7 +172,7 @@ func TestServes(t *testing.T) {
 	for _, want := range []string{
 		`coffer_build_info{node_id="test",store="embedded",version="v0"} 1`, `coffer_commands_total{op="reserve",outcome="applied"} 2`,
 		`coffer_commands_total{op="reserve",outcome="replayed"} 1`, `coffer_batch_size_count`, "coffer_queue_depth 0",
-		"coffer_expiry_oldest_overdue_seconds 0", "coffer_expired_total 1", "coffer_skipped_benefits_total 0", "go_goroutines", "coffer_rpc_requests_total",
+		"coffer_expiry_oldest_overdue_seconds 0", "coffer_expired_total 1", "coffer_skipped_benefits_total 0", "coffer_leader 1", "coffer_leader_term 1", "go_goroutines", "coffer_rpc_requests_total",
 	} {
 		if code != 200 || !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %q (%d)", want, code)

@@ -122,6 +122,7 @@ func TestDeployConfigs(t *testing.T) {
 		"systemd/coffer.yaml": "fdb:/var/lib/coffer/fdb.cluster",
 	} {
 		cfg := node.DefaultConfig()
+		cfg.NodeID = "coffer1" // the host's name, or set by the environment
 		if err := cfg.LoadFile(filepath.Join(deployDir, file)); err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue

@@ -106,6 +106,9 @@ func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string
 	if err != nil {
 		return err
 	}
+	if cfg.Cluster.On() && loc.kind == "embedded" {
+		return usagef("cluster.peers is set and the store is %s (allowed: a store that all nodes share, fdb:FILE)", loc)
+	}
 	n, err := node.New(cfg, node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
 		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Log: log, OnReady: onReady, Collector: collectEngine,

@@ -1,7 +1,9 @@
 // Package scan holds the loops that look through the store for work that is
 // due. They change no balance by themselves: what they find goes through the
 // executor as commands, like everything else. It imports ledger, ledger/store
-// and ledger/work.
+// and ledger/work. The leader runs them (node/election), with a context behind
+// the fence of its term: what a scanner of an earlier term still does is refused
+// with FENCED, and changes nothing.
 //
 //	every interval:
 //	  slot 0…63 ──▶ due index rows ──▶ one EXPIRE a reservation ──▶ Executor

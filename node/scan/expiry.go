@@ -32,7 +32,7 @@ type Index interface {
 }
 
 // Expiry is the loop that returns the money of holds that lapsed. Make it
-// with New, run it once with Run; the other methods are safe at any time.
+// with New, run it with Run while this node leads; the other methods are safe at any time.
 type Expiry struct {
 	cfg  Config
 	idx  Index
@@ -63,7 +63,7 @@ type Status struct {
 	// Running: Run has begun and has not returned.
 	Running bool
 	// SincePass is the time since the last complete pass began, or since
-	// Run began while there was none.
+	// Run began while there was none; zero while Run does not run.
 	SincePass time.Duration
 	// OldestOverdue is how long the oldest reservation that is due has
 	// waited. It is looked up whether passes complete or not.
@@ -79,12 +79,14 @@ func New(cfg Config, idx Index, exec Executor, log zerolog.Logger) (*Expiry, err
 		return nil, fmt.Errorf("expiry config: %w", err)
 	}
 	e := &Expiry{cfg: cfg, idx: idx, exec: exec}
-	e.loop = loop{name: "expiry", interval: cfg.Interval, stallAfter: cfg.StallAfter, pass: e.pass, log: log}
+	e.loop = newLoop("expiry", cfg.Interval, cfg.StallAfter, e.pass, log)
 	return e, nil
 }
 
 // Run makes passes until ctx ends, and then returns nil. A pass that fails is
-// logged and tried again; it is the readiness of the node that tells.
+// logged and tried again; it is the readiness of the node that tells. Where ctx
+// has a leader's term (store.WithTerm), Run ends with FENCED once that term has
+// passed. It may run again afterwards.
 func (e *Expiry) Run(ctx context.Context) error { return e.loop.run(ctx) }
 
 // Pass makes one pass by hand, for tests and tools.
@@ -119,7 +121,7 @@ func (e *Expiry) look(ctx context.Context) error {
 	return nil
 }
 
-// Ready is nil while the loop runs and completes its passes.
+// Ready is nil while the loop completes its passes, or does not run.
 func (e *Expiry) Ready() error { return e.loop.ready() }
 
 // anythingDue says whether the oldest row that look found is due. The index

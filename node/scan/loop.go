@@ -2,12 +2,24 @@ package scan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger"
 )
+
+// fenced reports whether an error says that another leader's term is current:
+// then nothing that this scanner does takes effect any more.
+func fenced(err error) bool { return errors.Is(err, &ledger.Rejection{Code: ledger.Fenced}) }
+
+// newLoop makes a loop that does not run yet.
+func newLoop(name string, interval, stallAfter time.Duration, pass func(context.Context) (bool, error), log zerolog.Logger) loop {
+	return loop{name: name, interval: interval, stallAfter: stallAfter, pass: pass, log: log, passing: make(chan struct{}, 1)}
+}
 
 // loop makes passes, one at a time, and knows how they go.
 type loop struct {
@@ -22,7 +34,8 @@ type loop struct {
 	pass func(ctx context.Context) (more bool, err error)
 	log  zerolog.Logger
 
-	passing sync.Mutex
+	// passing has room for the one pass that runs.
+	passing chan struct{}
 
 	mu             sync.Mutex
 	running        bool
@@ -36,12 +49,14 @@ type loopStatus struct {
 	running        bool
 	passes, failed uint64
 	// sincePass is the time since the last complete pass began, or since the
-	// loop began while there was none.
+	// loop began while there was none; zero while the loop does not run.
 	sincePass time.Duration
 }
 
 // run makes passes until ctx ends, and then returns nil. A pass that fails is
-// logged and tried again; it is the readiness of the node that tells.
+// logged and tried again; it is the readiness of the node that tells. One that
+// was fenced off ends run with its error. It may be called again after it has
+// returned.
 func (l *loop) run(ctx context.Context) error {
 	l.begin()
 	defer l.end()
@@ -57,6 +72,9 @@ func (l *loop) run(ctx context.Context) error {
 		more, err := l.safePass(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if fenced(err) {
+			return err
 		}
 		l.finish(start, err)
 		wait := l.interval
@@ -75,10 +93,15 @@ func (l *loop) once(ctx context.Context) error {
 	return err
 }
 
-// safePass makes one pass; a panic in it fails the pass and not the node.
+// safePass makes one pass, after any other one; a panic in it fails the pass
+// and not the node.
 func (l *loop) safePass(ctx context.Context) (more bool, err error) {
-	l.passing.Lock()
-	defer l.passing.Unlock()
+	select {
+	case l.passing <- struct{}{}:
+		defer func() { <-l.passing }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s pass: panic: %v", l.name, p)
@@ -118,6 +141,7 @@ func (l *loop) status() loopStatus {
 	defer l.mu.Unlock()
 	s := loopStatus{running: l.running, passes: l.passes, failed: l.failed}
 	switch {
+	case !l.running:
 	case !l.passed.IsZero():
 		s.sincePass = time.Since(l.passed)
 	case !l.started.IsZero():
@@ -126,12 +150,10 @@ func (l *loop) status() loopStatus {
 	return s
 }
 
-// ready is nil while the loop runs and completes its passes.
+// ready is nil while the loop completes its passes, and where it does not run:
+// scanners run on the leader alone.
 func (l *loop) ready() error {
-	switch s := l.status(); {
-	case !s.running:
-		return fmt.Errorf("the %s scanner is not running", l.name)
-	case s.sincePass > l.stallAfter:
+	if s := l.status(); s.sincePass > l.stallAfter {
 		return fmt.Errorf("the %s scanner has completed no pass for %s (allowed: %s)",
 			l.name, s.sincePass.Round(time.Millisecond), l.stallAfter)
 	}

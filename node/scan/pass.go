@@ -31,8 +31,8 @@ func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 		done, rest, err := e.slot(ctx, slot, left)
 		left -= done
 		if err != nil {
-			if ctx.Err() != nil {
-				return false, ctx.Err()
+			if ctx.Err() != nil || fenced(err) {
+				return false, errors.Join(ctx.Err(), err)
 			}
 			faults = append(faults, fmt.Errorf("expiry slot %d: %w", slot, err))
 		}
@@ -168,6 +168,8 @@ func (e *Expiry) settled(ctx context.Context, b store.DueBlock, replies []ledger
 			expired++
 		case !errors.As(r.Err, &rej):
 			deferred++
+		case rej.Code == ledger.Fenced:
+			return false, rej
 		case rej.Code == ledger.NotDue:
 			early = append(early, i)
 		case rej.Code.Info().Class == ledger.ClassState, rej.Code.Info().Class == ledger.ClassNotFound:

@@ -70,8 +70,8 @@ type Settler interface {
 }
 
 // Work is the loop that ends leases which ran out, forgets finished jobs, and
-// looks again at facts that wait. Make it with NewWork, run it once with Run;
-// the other methods are safe at any time.
+// looks again at facts that wait. Make it with NewWork, run it with Run
+// while this node leads; the other methods are safe at any time.
 //
 // Each lane is walked from where the last pass stopped, so many passes come to
 // every tenant, and what one pass does is divided equally among those that have
@@ -116,12 +116,14 @@ func NewWork(cfg WorkConfig, idx WorkIndex, settler Settler, log zerolog.Logger)
 		return nil, fmt.Errorf("work config: %w", err)
 	}
 	w := &Work{cfg: cfg, idx: idx, settler: settler, after: map[store.Lane]work.Place{}}
-	w.loop = loop{name: "work", interval: cfg.Interval, stallAfter: cfg.StallAfter, pass: w.pass, log: log}
+	w.loop = newLoop("work", cfg.Interval, cfg.StallAfter, w.pass, log)
 	return w, nil
 }
 
 // Run makes passes until ctx ends, and then returns nil. A pass that fails is
-// logged and tried again; it is the readiness of the node that tells.
+// logged and tried again; it is the readiness of the node that tells. Where ctx
+// has a leader's term (store.WithTerm), Run ends with FENCED once that term has
+// passed. It may run again afterwards.
 func (w *Work) Run(ctx context.Context) error { return w.loop.run(ctx) }
 
 // Pass makes one pass by hand, for tests and tools.
@@ -134,6 +136,9 @@ func (w *Work) pass(ctx context.Context) (more bool, err error) {
 		rest, err := w.lane(ctx, lane)
 		if ctx.Err() != nil {
 			return false, ctx.Err()
+		}
+		if fenced(err) {
+			return false, err
 		}
 		if err != nil {
 			faults = append(faults, err)
@@ -219,7 +224,7 @@ func (w *Work) add(change func(*WorkCounters)) {
 	change(&w.count)
 }
 
-// Ready is nil while the loop runs and completes its passes.
+// Ready is nil while the loop completes its passes, or does not run.
 func (w *Work) Ready() error { return w.loop.ready() }
 
 // Status tells how the loop does. Where the store does not answer, the figures

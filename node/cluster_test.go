@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
+)
+
+func TestClusterConfig(t *testing.T) {
+	certFile, keyFile, _ := certificate(t)
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string // part of the error; empty: none
+	}{
+		"loopback":       {func(c *Config) { c.Cluster.Peers = "test=127.0.0.1:1,n2=127.0.0.1:2" }, ""},
+		"not a member":   {func(c *Config) { c.Cluster.Peers = "n1=127.0.0.1:1" }, `cluster.peers do not name this node, "test"`},
+		"malformed":      {func(c *Config) { c.Cluster.Peers = "test" }, `cluster.peers: peer "test" is not ID=HOST:PORT`},
+		"plain text":     {func(c *Config) { c.Cluster.Peers = "test=10.0.0.1:1" }, `cluster.raft_listen is "10.0.0.1:1" (allowed: a loopback address`},
+		"behind another": {func(c *Config) { c.Cluster.Peers, c.Insecure = "test=10.0.0.1:1", true }, ""},
+		"tls without ca": {func(c *Config) {
+			c.Cluster.Peers, c.TLS = "test=10.0.0.1:1", TLS{certFile, keyFile}
+		}, "cluster.ca_file"},
+		"tls": {func(c *Config) {
+			c.Cluster.Peers, c.TLS, c.Cluster.CAFile = "test=10.0.0.1:1", TLS{certFile, keyFile}, certFile
+		}, ""},
+		"ca without tls": {func(c *Config) { c.Cluster.CAFile = certFile }, `cluster.ca_file is`},
+		"no directory":   {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
+		"no patience":    {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
+	} {
+		cfg := testConfig()
+		c.change(&cfg)
+		err := cfg.Validate()
+		if c.want == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// A node with peers (here itself alone) leads by election, over TLS, and a
+// second start leads in a later term.
+func TestElected(t *testing.T) {
+	cfg := testConfig()
+	cfg.TLS.CertFile, cfg.TLS.KeyFile, _ = certificate(t)
+	cfg.Cluster = Cluster{
+		Peers: "test=127.0.0.1:0", DataDir: filepath.Join(t.TempDir(), "raft"), ElectionTimeout: 50 * time.Millisecond, CAFile: cfg.TLS.CertFile,
+	}
+	engine, prefix := testengine.Open(t)
+	last := uint64(0)
+	for range 2 {
+		n, err := New(cfg, Deps{
+			OpenStore: func(context.Context) (kv.Store, error) { return open{engine}, nil },
+			Prefix:    prefix, StoreKind: "embedded", Log: zerolog.Nop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p *parts
+		r := start(t, n, func(ctx context.Context) error {
+			ln, err := n.listen(ctx)
+			if err != nil {
+				return err
+			}
+			if p, err = n.assemble(ctx, open{engine}); err != nil {
+				return err
+			}
+			return n.serve(ctx, ln, p)
+		})
+		until(t, "an election", func() bool { return p.leader.Status().Leading })
+		if s := p.leader.Status(); s.Term <= last || s.Leader != "test" {
+			t.Errorf("status %+v after term %d", s, last)
+		}
+		last = p.leader.Status().Term
+		until(t, "the scanners to run", func() bool { return p.expiry.Status(t.Context()).Passes > 0 && p.work.Status(t.Context()).Passes > 0 })
+		r.stop()
+		if err := r.ended(t); err != nil {
+			t.Error(err)
+		}
+		if s := p.expiry.Status(t.Context()); s.Running || p.leader.Status().Leading {
+			t.Errorf("after the end: %+v, %+v", s, p.leader.Status())
+		}
+	}
+	cfg.Cluster.CAFile = filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(cfg.Cluster.CAFile, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := New(cfg, testDeps(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it holds no certificate") {
+		t.Errorf("without an authority: %v", err)
+	}
+}
+
+// open is an engine that outlives its nodes.
+type open struct{ kv.Store }
+
+// Close leaves the engine open.
+func (open) Close() error { return nil }
