@@ -1,0 +1,230 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/coffer-ledger/coffer/ledger/event"
+)
+
+const (
+	natsClient    = "coffer"
+	reconnectWait = time.Second
+	// maxPending bounds the publishes that wait for their acks.
+	maxPending = 4096
+)
+
+// natsSink publishes to JetStream, as CloudEvents in the binary mode of the NATS
+// binding, with the event's id as Nats-Msg-Id: within the stream's duplicate
+// window the server itself drops what was sent before.
+//
+// A key's next event is sent once the ack of the one before it is here; events
+// of different keys are under way at once.
+type natsSink struct {
+	servers string
+	subject string
+	timeout time.Duration
+	options []nats.Option
+
+	mu     sync.Mutex
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	closed bool
+}
+
+func newNATS(n *NATS, d Deps) (*natsSink, error) {
+	s := &natsSink{servers: strings.Join(n.Servers, ","), subject: n.Subject, timeout: or(n.Timeout, DefaultTimeout)}
+	if s.subject == "" {
+		s.subject = DefaultSubject
+	}
+	s.options = []nats.Option{
+		nats.Name(natsClient), nats.Timeout(min(s.timeout, dialTimeout)), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		// Nothing is kept for when the server is back: it would be sent after
+		// this side had said that it was not.
+		nats.ReconnectBufSize(-1),
+		nats.SetCustomDialer(natsDialer(d.dialer())),
+	}
+	switch {
+	case n.User != "":
+		s.options = append(s.options, nats.UserInfo(n.User, string(n.Password)))
+	case n.Token != "":
+		s.options = append(s.options, nats.Token(string(n.Token)))
+	case n.NKeySeed != "":
+		pair, err := nkeys.FromSeed([]byte(n.NKeySeed))
+		if err != nil {
+			return nil, fmt.Errorf("nats.nkey_seed: %w", err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return nil, fmt.Errorf("nats.nkey_seed: %w", err)
+		}
+		s.options = append(s.options, nats.Nkey(public, pair.Sign))
+	}
+	if n.TLS != (TLS{}) {
+		c, err := n.TLS.config()
+		if err != nil {
+			return nil, err
+		}
+		s.options = append(s.options, nats.Secure(c))
+	}
+	return s, nil
+}
+
+// natsDialer is the node's dialer in the form that the client takes.
+type natsDialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial connects within dialTimeout.
+func (d natsDialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	return d(ctx, network, address)
+}
+
+// stream connects where there is no connection yet. Once there is one, the
+// client connects again by itself.
+func (s *natsSink) stream() (jetstream.JetStream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errors.New("nats: the sink is closed")
+	case s.js != nil:
+		return s.js, nil
+	}
+	conn, err := nats.Connect(s.servers, s.options...)
+	if err != nil {
+		return nil, fmt.Errorf("nats: connect: %w", err)
+	}
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(s.timeout))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	s.conn, s.js = conn, js
+	return js, nil
+}
+
+func (s *natsSink) Deliver(ctx context.Context, events []*event.Event) []error {
+	return inRounds(ctx, events, s.publish)
+}
+
+func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	errs := make([]error, len(events))
+	js, err := s.stream()
+	if err != nil {
+		for i := range errs {
+			errs[i] = &Trouble{Err: err}
+		}
+		return errs
+	}
+	acks := make([]jetstream.PubAckFuture, len(events))
+	for i, e := range events {
+		var msg *nats.Msg
+		if msg, errs[i] = s.message(e); errs[i] == nil {
+			acks[i], errs[i] = js.PublishMsgAsync(msg, jetstream.WithMsgID(e.ID()))
+			errs[i] = natsError(errs[i])
+		}
+	}
+	for i, ack := range acks {
+		if errs[i] != nil {
+			continue
+		}
+		select {
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			errs[i] = natsError(err)
+		case <-ctx.Done():
+			errs[i] = &Trouble{Err: fmt.Errorf("nats: no ack: %w", ctx.Err())}
+		}
+	}
+	return errs
+}
+
+func natsError(err error) error {
+	var api jetstream.JetStreamError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrMaxPayload),
+		errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return &Refused{Reason: cut(err.Error())}
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return &Trouble{Err: fmt.Errorf("nats: no stream has the subject: %w", err)}
+	default:
+		return &Trouble{Err: fmt.Errorf("nats: publish: %w", err)}
+	}
+}
+
+func (s *natsSink) message(e *event.Event) (*nats.Msg, error) {
+	attrs, data, err := e.Attributes()
+	if err != nil {
+		return nil, err
+	}
+	msg := nats.NewMsg(subjectOf(s.subject, e.Bucket.Budget.Tenant, e.Type()))
+	msg.Data = data
+	for _, a := range attrs {
+		msg.Header.Set(HeaderPrefix+a.Name, escapeHeader(a.Value))
+	}
+	msg.Header.Set(HeaderPrefix+"datacontenttype", event.DataContentType)
+	return msg, nil
+}
+
+// HeaderPrefix begins the names of the headers that carry attributes over NATS.
+// Their values are percent-encoded as in the HTTP binding.
+const HeaderPrefix = "ce-"
+
+func escapeHeader(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' }
+	var b strings.Builder
+	for i := range len(s) {
+		if plain(s[i]) {
+			_ = b.WriteByte(s[i])
+		} else {
+			_, _ = fmt.Fprintf(&b, "%%%02X", s[i])
+		}
+	}
+	return b.String()
+}
+
+// subjectOf fills a template. A tenant is one token, whatever its name.
+func subjectOf(template, tenant, typ string) string {
+	token := strings.NewReplacer(".", "%2E", "*", "%2A").Replace(url.PathEscape(tenant))
+	return strings.NewReplacer("{tenant}", token, "{type}", strings.TrimPrefix(typ, "coffer.")).Replace(template)
+}
+
+// Ping connects and looks for a stream that has the subjects. It publishes
+// nothing: a stream would keep it for its consumers.
+func (s *natsSink) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	js, err := s.stream()
+	if err != nil {
+		return &Trouble{Err: err}
+	}
+	if _, err := js.StreamNameBySubject(ctx, subjectOf(s.subject, "ping", PingType)); err != nil {
+		return &Trouble{Err: fmt.Errorf("nats: stream of subject %s: %w", s.subject, err)}
+	}
+	return nil
+}
+
+func (s *natsSink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	return nil
+}
