@@ -102,12 +102,21 @@ type Policy struct {
 	Overdraft, DebtCap int64
 }
 
-// Epoch is one generation of a budget's routing: from Since on, new
-// reservations go to one of Buckets buckets. Reservations keep the bucket they
-// were made in.
+// Epoch is one generation of a budget's routing: new reservations go to one of
+// Buckets buckets. Reservations keep the bucket they were made in.
 type Epoch struct {
 	Number  uint32
 	Buckets uint16
+	// Retired is how many buckets with higher indexes earlier epochs left. No
+	// new reservation goes there, but theirs are settled there, and what they
+	// give back counts as the budget's money.
+	Retired uint16
+}
+
+// next is the epoch after e with another number of buckets.
+func (e Epoch) next(buckets uint16) Epoch {
+	made := max(e.Buckets+e.Retired, buckets)
+	return Epoch{Number: e.Number + 1, Buckets: buckets, Retired: made - buckets}
 }
 
 // Budget is a budget's definition and state; its money is in its buckets.
@@ -138,6 +147,10 @@ func (b *Budget) Route(k OrderKey) BucketID {
 	return id
 }
 
-// Buckets lists the indexes an order may be routed to in the current epoch,
-// without the unallocated one.
+// Buckets is how many buckets an order may be routed to in the current epoch,
+// without the retired ones and the unallocated one: those from 0 on.
 func (b *Budget) Buckets() int { return int(b.Epoch.Buckets) }
+
+// Made is how many buckets there are, with the retired ones and without the
+// unallocated one.
+func (b *Budget) Made() int { return int(b.Epoch.Buckets) + int(b.Epoch.Retired) }

@@ -34,6 +34,8 @@ var canonicalFields = map[Op][]string{
 	OpFreeze:   {"operation", "budget"},
 	OpUnfreeze: {"operation", "budget"},
 	OpClose:    {"operation", "budget"},
+	OpReshard:  {"operation", "budget", "buckets"},
+	OpMove:     {"operation", "budget", "amount_minor", "from", "to"},
 	OpCharge:   {"wallet", "amount_minor", "currency"},
 	OpHold:     {"wallet", "amount_minor", "currency", "ttl_ms"},
 	OpSettle:   {"amount_minor", "partial"},
@@ -111,6 +113,16 @@ func (c *Command) Canonical() []byte {
 		b = appendField(b, c.Budget.String())
 		b = appendInt(b, c.Amount)
 		b = appendField(b, c.Currency)
+	case OpReshard:
+		b = appendField(b, c.Op.String())
+		b = appendField(b, c.Budget.String())
+		b = appendInt(b, int64(c.Buckets))
+	case OpMove:
+		b = appendField(b, c.Op.String())
+		b = appendField(b, c.Budget.String())
+		b = appendInt(b, c.Amount)
+		b = appendInt(b, int64(c.From))
+		b = appendInt(b, int64(c.To))
 	case OpFreeze, OpUnfreeze, OpClose:
 		b = appendField(b, c.Op.String())
 		b = appendField(b, c.Budget.String())

@@ -33,6 +33,8 @@ func TestCanonicalIsFixed(t *testing.T) {
 			Command{Op: OpCreate, Budget: budget, Currency: "BRL", Buckets: 16, Policy: policy},
 			"\x01\x03BRL\x0216\x07RECLAIM\x06STRICT\x0cSKIP_BENEFIT\x0210\x03500\x04sink\x09129600000",
 		},
+		{Command{Op: OpReshard, Budget: budget, Buckets: 16, ID: "k"}, "\x01\x07RESHARD\x0cbrand/spring\x0216"},
+		{Command{Op: OpMove, Budget: budget, Amount: 5, From: 12, To: 3, ID: "k"}, "\x01\x04MOVE\x0cbrand/spring\x015\x0212\x013"},
 		{Command{Op: OpFund, Budget: budget, Amount: 1, Currency: "CREDIT"}, "\x01\x04FUND\x0cbrand/spring\x011\x06CREDIT"},
 		{Command{Op: OpDefund, Budget: budget, Amount: 1, Currency: "CREDIT"}, "\x01\x06DEFUND\x0cbrand/spring\x011\x06CREDIT"},
 		{Command{Op: OpFreeze, Budget: budget}, "\x01\x06FREEZE\x0cbrand/spring"},

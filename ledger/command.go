@@ -6,7 +6,7 @@ import "time"
 type Op uint8
 
 // The commands. Those up to OpResolve work on one benefit of one order, those
-// up to OpClose on a budget. Their numbers are stored.
+// up to OpMove on a budget. Their numbers are stored.
 const (
 	OpReserve Op = iota + 1
 	OpCommit
@@ -23,6 +23,8 @@ const (
 	OpFreeze
 	OpUnfreeze
 	OpClose
+	OpReshard
+	OpMove // internal: only the rebalancer sends it
 )
 
 // The commands on a job, which pays out of a wallet. A job also takes
@@ -39,7 +41,7 @@ const (
 var opNames = [...]string{
 	OpReserve: "RESERVE", OpCommit: "COMMIT", OpExtend: "EXTEND", OpRelease: "RELEASE", OpExpire: "EXPIRE",
 	OpReclaim: "RECLAIM", OpReverse: "REVERSE", OpReinstate: "REINSTATE", OpResolve: "RESOLVE",
-	OpCreate: "CREATE", OpFund: "FUND", OpDefund: "DEFUND", OpFreeze: "FREEZE", OpUnfreeze: "UNFREEZE", OpClose: "CLOSE",
+	OpCreate: "CREATE", OpFund: "FUND", OpDefund: "DEFUND", OpFreeze: "FREEZE", OpUnfreeze: "UNFREEZE", OpClose: "CLOSE", OpReshard: "RESHARD", OpMove: "MOVE",
 	OpCharge: "CHARGE", OpRefund: "REFUND", OpReclaimCharge: "RECLAIM_CHARGE", OpHold: "HOLD", OpSettle: "SETTLE",
 }
 
@@ -57,7 +59,7 @@ func (o Op) String() string {
 func (o Op) Valid() bool { return int(o) < len(opNames) && opNames[o] != "" }
 
 // OnBudget reports whether the command works on a budget and not on an order.
-func (o Op) OnBudget() bool { return o >= OpCreate && o <= OpClose }
+func (o Op) OnBudget() bool { return o >= OpCreate && o <= OpMove }
 
 // Opens reports whether the command begins an attempt: it names the budget
 // that pays, and with it the bucket.
@@ -104,10 +106,13 @@ type Command struct {
 	Lines []RefundLine
 	// Target is the kind of command whose outcome Resolve settles.
 	Target Op
-	// Kind, Buckets and Policy define the budget of Create.
+	// Kind, Buckets and Policy define the budget of Create; Buckets is also
+	// how many Reshard leaves.
 	Kind    BudgetKind
 	Buckets int
 	Policy  Policy
+	// From and To are the buckets of Move.
+	From, To uint16
 	// Correlation is a tracing id; it carries no meaning for the ledger.
 	Correlation string
 	// Term, if not 0, is the term of the leader whose scanner sends the

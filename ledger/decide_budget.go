@@ -12,7 +12,7 @@ type BudgetView struct {
 	// policy names as reversal sink, nil where none exists.
 	Budget, Sink *Budget
 	// Buckets are all buckets of the budget, the unallocated one last if it
-	// exists. Empty for Create.
+	// exists. Empty for Create; for Move those of its two that exist.
 	Buckets []*Bucket
 	// Receipt is what the command's idempotency key has done, nil if nothing.
 	Receipt *BudgetReceipt
@@ -24,9 +24,12 @@ type BudgetReceipt struct {
 	Budget  BudgetID
 	Request []byte
 	// State and Totals are the answer, as it was given first.
+	// Totals of a move are the sums of its two buckets.
 	State  BudgetState
 	Totals Balances
 	At     time.Time
+	// Epoch is that which a RESHARD began; zero for other commands.
+	Epoch Epoch
 }
 
 // BucketEntry is an entry and the bucket it goes to.
@@ -79,6 +82,10 @@ func DecideBudget(v *BudgetView, c *Command) BudgetDecision {
 		return switchState(v, c, EntryUnfreeze, BudgetOpen, BudgetFrozen)
 	case OpClose:
 		return switchState(v, c, EntryClose, BudgetClosed, BudgetOpen, BudgetFrozen)
+	case OpReshard:
+		return reshard(v, c)
+	case OpMove:
+		return moveBetween(v, c)
 	default:
 		return BudgetDecision{Rejection: invalid("operation", c.Op.String(), "a command on a budget", "does not work on a budget")}
 	}
@@ -96,6 +103,9 @@ func replayBudget(v *BudgetView, c *Command, rc *BudgetReceipt) BudgetDecision {
 	}
 	def := *v.Budget
 	def.State = rc.State
+	if rc.Epoch.Number != 0 {
+		def.Epoch = rc.Epoch
+	}
 	return BudgetDecision{Result: Result{Budget: rc.Budget, Definition: &def, Totals: rc.Totals, Replayed: true}}
 }
 
@@ -110,6 +120,7 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 		}
 		first := *b
 		first.State = BudgetOpen
+		first.Epoch = Epoch{Number: 1, Buckets: uint16(c.Buckets)}
 		return BudgetDecision{Result: Result{Budget: b.ID, Definition: &first, Replayed: true}}
 	}
 	if s := c.Policy.ReversalSink; !s.IsZero() {
@@ -221,16 +232,12 @@ func switchState(v *BudgetView, c *Command, t EntryType, to BudgetState, from ..
 	if !legal {
 		return budgetIllegal(v.Budget, c, names)
 	}
-	var totals Balances
-	for _, k := range v.Buckets {
-		totals, _ = totals.Add(k.Balances)
-	}
 	b.State = to
 	first := v.Buckets[0]
 	d := BudgetDecision{Budget: &b, Entries: []BucketEntry{{Bucket: first.ID, Entry: Entry{
 		Seq: first.Seq + 1, Type: t, After: first.Balances, Cause: c.ID, Correlation: c.Correlation,
 	}}}}
-	d.finish(v, c, to, totals)
+	d.finish(v, c, to, totalOf(v.Buckets))
 	return d
 }
 

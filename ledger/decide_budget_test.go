@@ -82,7 +82,7 @@ func TestFundOverflows(t *testing.T) {
 func TestCreate(t *testing.T) {
 	c := good(OpCreate)
 	d := DecideBudget(&BudgetView{Now: start}, &c)
-	if d.Rejection != nil || d.Budget == nil || d.Budget.State != BudgetOpen || d.Budget.Epoch != (Epoch{1, 4}) || len(d.Entries) != 1 ||
+	if d.Rejection != nil || d.Budget == nil || d.Budget.State != BudgetOpen || d.Budget.Epoch != (Epoch{Number: 1, Buckets: 4}) || len(d.Entries) != 1 ||
 		d.Entries[0].Entry.Type != EntryCreate || d.Entries[0].Entry.Seq != 1 || d.Receipt != nil {
 		t.Fatalf("%+v", d)
 	}

@@ -5,7 +5,7 @@ import "time"
 // EntryType says which transition an entry records.
 type EntryType uint8
 
-// Entry types. Those of a budget's own life (CREATE, FREEZE, …) carry a zero
+// Entry types. Those of a budget's own life (CREATE, FREEZE, RESHARD, …) carry a zero
 // delta and stand in bucket 0.
 const (
 	EntryReserve EntryType = iota + 1
@@ -24,6 +24,7 @@ const (
 	EntryClose
 	EntryMoveOut
 	EntryMoveIn
+	EntryReshard
 )
 
 // Entry types of jobs; their reclaims are RECLAIM entries, too. The numbers
@@ -39,7 +40,7 @@ var entryNames = [...]string{
 	EntryReserve: "RESERVE", EntryCommit: "COMMIT", EntryExtend: "EXTEND", EntryRelease: "RELEASE", EntryExpire: "EXPIRE",
 	EntryReclaim: "RECLAIM", EntryReverse: "REVERSE", EntryReinstate: "REINSTATE",
 	EntryCreate: "CREATE", EntryFund: "FUND", EntryDefund: "DEFUND", EntryFreeze: "FREEZE", EntryUnfreeze: "UNFREEZE", EntryClose: "CLOSE",
-	EntryMoveOut: "MOVE_OUT", EntryMoveIn: "MOVE_IN",
+	EntryMoveOut: "MOVE_OUT", EntryMoveIn: "MOVE_IN", EntryReshard: "RESHARD",
 	EntryCharge: "CHARGE", EntryRefund: "REFUND", EntryHold: "HOLD", EntrySettle: "SETTLE",
 }
 
@@ -57,7 +58,7 @@ func (t EntryType) String() string {
 func (t EntryType) Valid() bool { return int(t) < len(entryNames) && entryNames[t] != "" }
 
 // OfBudget reports whether the entry is of a command on the budget itself.
-func (t EntryType) OfBudget() bool { return t >= EntryCreate && t <= EntryClose }
+func (t EntryType) OfBudget() bool { return (t >= EntryCreate && t <= EntryClose) || t == EntryReshard }
 
 // Entry is one immutable ledger row.
 type Entry struct {
@@ -79,7 +80,8 @@ type Entry struct {
 	Cause string
 	// Correlation is the caller's tracing id.
 	Correlation string
-	// Peer is the other bucket of a move between buckets.
+	// Peer is the other bucket of a move between buckets. Of a RESHARD it is
+	// the last of the buckets that orders are routed to from then on.
 	Peer *BucketID
 }
 

@@ -41,6 +41,51 @@ func PlanPull(donors []Bucket, missing int64) []Pull {
 	return pulls
 }
 
+// Move is an amount of available that goes from one bucket of a budget to
+// another.
+type Move struct {
+	From, To uint16
+	Amount   int64
+}
+
+// PlanSpread levels what is available: each of the first living buckets gets an
+// equal share, what does not divide goes to the first ones, and the buckets
+// after them keep nothing. It makes fewer moves than there are buckets, and
+// none where a bucket is in debt.
+func PlanSpread(available []int64, living int) []Move {
+	total := int64(0)
+	for _, v := range available {
+		if v < 0 {
+			return nil
+		}
+		total += v // bounded: see MaxSum
+	}
+	excess := make([]int64, len(available)) // above the share; below zero: missing
+	for i, v := range available {
+		excess[i] = v
+		if i < living {
+			excess[i] -= total / int64(living)
+			if int64(i) < total%int64(living) {
+				excess[i]--
+			}
+		}
+	}
+	var moves []Move
+	to := 0
+	for from := range excess {
+		for excess[from] > 0 {
+			for excess[to] >= 0 {
+				to++
+			}
+			n := min(excess[from], -excess[to])
+			excess[from] -= n
+			excess[to] += n
+			moves = append(moves, Move{From: uint16(from), To: uint16(to), Amount: n})
+		}
+	}
+	return moves
+}
+
 // MoveEntries are the two entries of a pull, for the giving and the taking
 // bucket. Neither bucket's funds in sum change.
 func MoveEntries(from, to *Bucket, amount int64, cause string) (out, in Entry, r *Rejection) {

@@ -153,16 +153,39 @@ func (c *Command) validateBudget() *Rejection {
 		return CheckCurrency("currency", c.Currency)
 	case OpCreate:
 		return c.validateCreate()
+	case OpReshard:
+		return checkBuckets(c.Buckets)
+	case OpMove:
+		return c.validateMove()
 	}
 	return nil
+}
+
+func checkBuckets(n int) *Rejection {
+	if n < 1 || n > MaxBuckets {
+		return invalid("buckets", itoa(int64(n)), "1 to 256", "is out of range")
+	}
+	return nil
+}
+
+func (c *Command) validateMove() *Rejection {
+	switch {
+	case c.From > Unallocated:
+		return invalid("from", itoa(int64(c.From)), "0 to 256", "is out of range")
+	case c.To >= MaxBuckets:
+		return invalid("to", itoa(int64(c.To)), "0 to 255", "is out of range")
+	case c.From == c.To:
+		return invalid("to", itoa(int64(c.To)), "another bucket than from", "is the same bucket")
+	}
+	return checkAmount("amount_minor", c.Amount)
 }
 
 func (c *Command) validateCreate() *Rejection {
 	if r := CheckCurrency("currency", c.Currency); r != nil {
 		return r
 	}
-	if c.Buckets < 1 || c.Buckets > MaxBuckets {
-		return invalid("buckets", itoa(int64(c.Buckets)), "1 to 256", "is out of range")
+	if r := checkBuckets(c.Buckets); r != nil {
+		return r
 	}
 	if r := c.validateKind(); r != nil {
 		return r

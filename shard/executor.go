@@ -17,6 +17,8 @@ type Executor struct {
 	store  *store.Store
 	router router
 	count  counters
+	loads  loads
+	gates  turnstiles
 
 	mu       sync.Mutex
 	queues   map[ledger.BucketID]*queue
@@ -107,6 +109,9 @@ func (e *Executor) dispatch(ctx context.Context, open []*task) {
 			if prev != nil && (prev.waits || prev.at != t.at) {
 				prev.next, t.waits = t, true
 				continue
+			}
+			if prev != nil {
+				t.after, prev.followed = prev, true
 			}
 		}
 		ready = append(ready, t)

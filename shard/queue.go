@@ -23,6 +23,7 @@ type group struct {
 	e    *Executor
 	left atomic.Int64
 	done chan struct{}
+	mu   sync.Mutex // orders park and finish
 }
 
 func (g *group) finish() {
@@ -46,26 +47,54 @@ type task struct {
 	cmd    ledger.Command
 	at     ledger.BucketID
 	routed bool
-	hops   int
+	hops   atomic.Int32 // how often it changed queue
 	group  *group
 	// next is the command of the same call that must come after this one;
 	// waits: this is such a command.
 	next  *task
 	waits bool
-	state atomic.Int32
-	reply ledger.Reply
+	// after is the command before this one on the same benefit that was put
+	// into the same queue, followed: there is one after this one. They keep
+	// their order by the queue's, until the first of them is rerouted.
+	after    *task
+	followed bool
+	taken    bool // was in a batch, or is parked: it runs whatever its caller does
+	state    atomic.Int32
+	reply    ledger.Reply
 }
 
 // finish sets the answer. It reports whether the caller had left, so that
 // nobody else will count the command out.
 func (t *task) finish(r ledger.Reply) (orphan bool) {
 	t.reply = r
+	if t.followed {
+		t.group.mu.Lock()
+	}
 	orphan = t.state.Swap(taskDone) == taskOrphan
-	if t.next != nil {
-		t.group.e.enqueue(t.next, false)
+	next := t.next
+	if t.followed {
+		t.group.mu.Unlock()
+	}
+	if next != nil {
+		t.group.e.enqueue(next, next.taken)
 	}
 	t.group.finish()
 	return orphan
+}
+
+// park makes the task wait for the one before it, if that has changed queue and
+// is not done: in another queue this one could overtake it.
+func (t *task) park() bool {
+	if t.after == nil || t.after.hops.Load() == 0 {
+		return false
+	}
+	t.group.mu.Lock()
+	defer t.group.mu.Unlock()
+	if t.after.state.Load() == taskDone {
+		return false
+	}
+	t.after.next = t
+	return true
 }
 
 // take reads the answer, or says what is known without one.
@@ -166,7 +195,10 @@ func (q *queue) next() []*task {
 			break
 		}
 		n++
-		if t.hops > 0 || t.state.CompareAndSwap(taskQueued, taskTaken) {
+		if !t.taken && !t.state.CompareAndSwap(taskQueued, taskTaken) {
+			continue
+		}
+		if t.taken = true; !t.park() {
 			batch = append(batch, t)
 		}
 	}
@@ -198,6 +230,7 @@ func (q *queue) commit(batch []*task) {
 	}
 	for i, t := range batch {
 		if to := out[i].Reroute; to != nil {
+			q.e.router.outdated(to.Budget, out[i].Epoch)
 			q.reroute(t, *to)
 			continue
 		}
@@ -212,6 +245,15 @@ func (q *queue) commit(batch []*task) {
 // context is its own. A panic outside of a command's decision may have
 // happened anywhere: what became of the batch is unknown.
 func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
+	cmds := make([]ledger.Command, len(batch))
+	alone := false
+	for i, t := range batch {
+		cmds[i] = t.cmd
+		alone = alone || t.cmd.Op.OnBudget()
+	}
+	if q.at != nil {
+		defer q.e.gates.enter(q.at.Budget, alone)()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.e.cfg.CommitTimeout)
 	defer cancel()
 	defer func() {
@@ -222,12 +264,24 @@ func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
 			}
 		}
 	}()
-	cmds := make([]ledger.Command, len(batch))
-	for i, t := range batch {
-		cmds[i] = t.cmd
-	}
 	q.e.count.batch(len(batch))
-	return q.e.store.Apply(ctx, q.at, cmds)
+	out, err = q.e.store.Apply(ctx, q.at, cmds)
+	if q.at != nil {
+		q.e.loads.batch(q.id, len(batch), attemptsOf(out, err), time.Now())
+	}
+	return out, err
+}
+
+// attemptsOf is how often a batch's transaction was tried.
+func attemptsOf(out []store.Applied, err error) int {
+	var te *kv.TxError
+	switch {
+	case len(out) > 0:
+		return out[0].Attempts
+	case errors.As(err, &te):
+		return te.Attempts
+	}
+	return 1
 }
 
 // splits says whether a smaller batch may fare better: it was too large, or
@@ -242,10 +296,8 @@ func splits(err error) bool {
 
 // reroute moves a command to the queue of the bucket that the store named.
 func (q *queue) reroute(t *task, to ledger.BucketID) {
-	t.hops++
 	q.e.count.reroutes.Add(1)
-	q.e.router.forget(to.Budget)
-	if t.hops > maxHops {
+	if t.hops.Add(1) > maxHops {
 		q.e.answer(t, ledger.Reply{Err: &ledger.Rejection{
 			Code:    ledger.Unavailable,
 			Message: "the command's bucket kept changing", RetryAfter: 50 * time.Millisecond,

@@ -23,7 +23,7 @@ type router struct {
 }
 
 // route sets the queue of every task: commands on a budget go to its first
-// bucket, those that name a budget to the bucket that its current epoch
+// bucket, or to that which a move takes from, those that name a budget to the bucket that its current epoch
 // gives, and the others to where their reservation is, which one read of all
 // of them tells. It returns the tasks that have a queue; the others it ended.
 func (r *router) route(ctx context.Context, tasks []*task) []*task {
@@ -36,8 +36,8 @@ func (r *router) route(ctx context.Context, tasks []*task) []*task {
 	aimed := make([]*task, 0, len(tasks))
 	for _, t := range tasks {
 		c := &t.cmd
-		if c.Op.OnBudget() {
-			t.at, t.routed = ledger.BucketID{Budget: c.Budget}, true
+		if c.Op.OnBudget() { // a move's bucket is From, which is 0 for all others
+			t.at, t.routed = ledger.BucketID{Budget: c.Budget, Index: c.From}, true
 			aimed = append(aimed, t)
 			continue
 		}
@@ -142,6 +142,13 @@ func (r *router) definition(ctx context.Context, id ledger.BudgetID) (*ledger.Bu
 	}
 	r.defs[id] = b
 	return b, nil
+}
+
+// outdated drops a definition whose routing epoch is older than the store's.
+func (r *router) outdated(id ledger.BudgetID, epoch uint32) {
+	if b := r.cached(id); b != nil && b.Epoch.Number < epoch {
+		r.forget(id)
+	}
 }
 
 // forget drops a definition that may have changed.

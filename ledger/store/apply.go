@@ -12,12 +12,20 @@ import (
 type Applied struct {
 	ledger.Reply
 	// Reroute: nothing was done, the command belongs to this bucket's queue.
+	// Epoch is the budget's routing epoch now: a route that was made by an older
+	// one is out of date.
 	Reroute *ledger.BucketID
+	Epoch   uint32
+	// Attempts is how often the transaction was tried, the same for all
+	// commands of the batch.
+	Attempts int
 }
 
 // Apply runs commands in order in one transaction: it loads what they need,
 // lets the domain decide, and writes. Each command sees what the ones before
-// it did; a refused one, or one that panics, leaves no trace in the others.
+// it did; a refused one, or one that panics, leaves no trace in the others. Where
+// one is rerouted, later ones on the same benefit go with it, so that they do
+// not overtake it.
 //
 // at is the bucket whose queue this is; nil for commands on orders that have
 // no bucket (a cancellation before the reservation, a resolve of nothing).
@@ -31,7 +39,9 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 	now := s.now()
 	var out []Applied
 	var maybe []attempted
+	attempts := 0
 	_, err := kv.Transact(ctx, s.kv, s.opt.Tx, func(tx kv.Tx, a kv.Attempt) error {
+		attempts = a.Number
 		if a.Number > 1 {
 			s.retries.Add(1)
 		}
@@ -62,6 +72,9 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 	})
 	if err != nil {
 		return nil, infra(err)
+	}
+	for i := range out {
+		out[i].Attempts = attempts
 	}
 	return out, nil
 }

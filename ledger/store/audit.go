@@ -88,7 +88,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkMoves:          {"moves_conserve", "what leaves one bucket arrives in another: each end of a move has its other end, and moves within a budget add up to zero"},
 	checkBudgetReceipts: {"budget_receipts", "each receipt of a command on a budget has its entries, and each such entry its receipt"},
 	checkBudgetState:    {"budget_state", "the CREATE, FREEZE, UNFREEZE and CLOSE entries of a budget lead to its state"},
-	checkDefinition:     {"budget_definition", "each budget's currency, buckets and policy are those it was created with"},
+	checkDefinition:     {"budget_definition", "each budget's currency and policy are those it was created with, and its buckets and routing epoch those that its RESHARD entries lead to"},
 	checkCases:          {"cases_match", "each case belongs to an attempt that says so, and each such attempt has its case"},
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
 	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder adds up to what its reservation committed and reversed, and to its refunds that were not undone"},
@@ -138,7 +138,11 @@ type budgetAudit struct {
 	page    int
 	state   ledger.BudgetState // as its entries lead to
 	created uint64             // CREATE entries
+	first   int                // buckets it was created with
 	moved   int64              // sum of the moves within the budget
+	epoch   ledger.Epoch       // as its entries lead to
+	// resharded are the keys of its RESHARD entries, which its moves may name.
+	resharded map[string]bool
 	// control sums its control entries, commands the receipts of them.
 	control, commands fingerprint
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -44,6 +45,10 @@ func (a *audit) judgeBudgets() {
 		}
 		if b.state != b.State {
 			a.report(checkBudgetState, "the entries of budget %s lead to state %s, its row says %s", id, b.state, b.State)
+		}
+		if b.epoch != b.Epoch {
+			a.report(checkDefinition, "the entries of budget %s of tenant %s lead to routing epoch %d with %d buckets and %d retired, its row says %d with %d and %d",
+				id, id.Tenant, b.epoch.Number, b.epoch.Buckets, b.epoch.Retired, b.Epoch.Number, b.Epoch.Buckets, b.Epoch.Retired)
 		}
 		if b.moved != 0 {
 			a.report(checkMoves, "the moves within budget %s add up to %d", id, b.moved)
@@ -132,12 +137,37 @@ func (a *audit) seeMove(k *bucketAudit, e *rawEntry) {
 	group := uint64(0)
 	switch {
 	case len(e.order) == 0:
+		a.seeCause(k, e)
 	case e.kind == ledger.EntryMoveIn:
 		group = uint64(ledger.EntryReverse)
 	default:
 		group = uint64(ledger.EntryReinstate)
 	}
 	a.seeEnd(&a.moves, k, e, placeHash(a.fp.seeds[0], k.ID.Budget.Tenant, e.place), group, e.eventSeq)
+}
+
+// seeCause checks why money moved between two buckets of a budget: an order's
+// command was short, or a MOVE or RESHARD said so.
+func (a *audit) seeCause(k *bucketAudit, e *rawEntry) {
+	if a.exact {
+		return
+	}
+	cause := string(e.cause)
+	if key, ok := strings.CutPrefix(cause, ledger.CauseReshard); ok {
+		if !k.budget.resharded[key] { // bucket 0, which has the RESHARD, is read first
+			a.report(checkBudgetReceipts, "entry %d of bucket %s is a %s of a RESHARD with key %s, which is not there", e.seq, k.ID, e.kind, key)
+		}
+		return
+	}
+	if key, ok := strings.CutPrefix(cause, ledger.CauseMove); ok {
+		if e.kind == ledger.EntryMoveOut {
+			k.budget.control.addTimes(a.controlPrint(e.kind, key), controlWeight(e))
+		}
+		return
+	}
+	if cause != ledger.CausePull {
+		a.report(checkMoves, "entry %d of bucket %s is a %s that no command makes (cause %s)", e.seq, k.ID, e.kind, cause)
+	}
 }
 
 // seeEnd takes in one end of a move: what leaves is left, what arrives is
@@ -191,6 +221,9 @@ func (a *audit) seeControl(k *bucketAudit, e *rawEntry) {
 		legal = legal && e.seq == 1
 		b.created++
 		b.state = ledger.BudgetOpen
+		b.epoch = ledger.Epoch{Number: 1, Buckets: uint16(b.first)}
+	case ledger.EntryReshard:
+		legal = legal && b.state != ledger.BudgetClosed && a.seeReshard(b, e)
 	case ledger.EntryFreeze:
 		legal = legal && b.state == ledger.BudgetOpen
 		b.state = ledger.BudgetFrozen
@@ -206,6 +239,34 @@ func (a *audit) seeControl(k *bucketAudit, e *rawEntry) {
 	}
 }
 
+// seeReshard follows the routing epochs. An entry that names its own budget's
+// last bucket is the only legal one.
+func (a *audit) seeReshard(b *budgetAudit, e *rawEntry) bool {
+	n := e.peerIndex + 1
+	if e.place == nil || e.peerIndex >= ledger.MaxBuckets || string(e.peerKey) != b.ID.Key || string(e.peerFunder) != b.ID.Funder || n == b.epoch.Buckets {
+		return false
+	}
+	made := max(b.epoch.Buckets+b.epoch.Retired, n)
+	b.epoch = ledger.Epoch{Number: b.epoch.Number + 1, Buckets: n, Retired: made - n}
+	if b.resharded == nil {
+		b.resharded = map[string]bool{}
+	}
+	b.resharded[string(e.cause)] = true
+	return true
+}
+
+// controlOfEntry is the command on a budget that an entry belongs to: its kind,
+// its key and what the entry adds to it.
+func controlOfEntry(e *rawEntry) (kind ledger.EntryType, key string, weight int64, ok bool) {
+	switch {
+	case e.kind == ledger.EntryMoveOut && len(e.order) == 0:
+		key, ok = strings.CutPrefix(string(e.cause), ledger.CauseMove)
+	case e.kind.OfBudget() && e.kind != ledger.EntryCreate:
+		key, ok = string(e.cause), true
+	}
+	return e.kind, key, controlWeight(e), ok
+}
+
 // controlPrint is the fingerprint of a command on a budget, without its
 // amount: the amount is how often it counts.
 func (a *audit) controlPrint(kind ledger.EntryType, id string) fingerprint {
@@ -216,8 +277,10 @@ func controlWeight(e *rawEntry) int64 {
 	switch e.kind {
 	case ledger.EntryFund:
 		return e.delta.Funded
-	case ledger.EntryDefund:
+	case ledger.EntryDefund, ledger.EntryMoveOut:
 		return -e.delta.Funded
+	case ledger.EntryReshard:
+		return int64(e.peerIndex) + 1
 	default:
 		return 1
 	}
@@ -255,7 +318,7 @@ func (a *audit) settleMoves(ctx context.Context) error {
 }
 
 func (a *audit) settleEnd(k *bucketAudit, e *rawEntry) {
-	if e.place == nil {
+	if e.place == nil || e.kind == ledger.EntryReshard {
 		return
 	}
 	group, event := uint64(0), e.eventSeq

@@ -77,15 +77,21 @@ func (s *Store) receiptOfKey(k []byte) (tenant, id string, ok bool) {
 func controlOf(rc *ledger.BudgetReceipt) (kind ledger.EntryType, weight int64, err error) {
 	weight = 1
 	switch rc.Op {
-	case ledger.OpFund, ledger.OpDefund:
-		kind = ledger.EntryFund
-		if rc.Op == ledger.OpDefund {
-			kind = ledger.EntryDefund
-		}
+	case ledger.OpFund, ledger.OpDefund, ledger.OpMove:
+		kind = map[ledger.Op]ledger.EntryType{
+			ledger.OpFund: ledger.EntryFund, ledger.OpDefund: ledger.EntryDefund, ledger.OpMove: ledger.EntryMoveOut,
+		}[rc.Op]
 		var ok bool
 		if weight, ok = rc.Amount(); !ok {
 			return 0, 0, errors.New("its request names no amount")
 		}
+	case ledger.OpReshard:
+		kind = ledger.EntryReshard
+		n, ok := rc.Buckets()
+		if !ok || n != int64(rc.Epoch.Buckets) {
+			return 0, 0, fmt.Errorf("its request asks for %d buckets, it has %d", n, rc.Epoch.Buckets)
+		}
+		weight = n
 	case ledger.OpFreeze:
 		kind = ledger.EntryFreeze
 	case ledger.OpUnfreeze:
@@ -186,12 +192,12 @@ func (a *audit) controlEntries(ctx context.Context, id ledger.BudgetID) (map[str
 		k := &view.Buckets[i]
 		w := a.s.newWalker(k.ID, func(checkID, string, ...any) {})
 		w.entry = func(e *rawEntry) {
-			if e.kind.OfBudget() && e.kind != ledger.EntryCreate {
-				c := out[string(e.cause)]
-				if c.kind != 0 && c.kind != e.kind {
+			if kind, key, weight, ok := controlOfEntry(e); ok {
+				c := out[key]
+				if c.kind != 0 && c.kind != kind {
 					c.weight = 0
 				}
-				out[string(e.cause)] = control{e.kind, c.weight + controlWeight(e)}
+				out[key] = control{kind, c.weight + weight}
 			}
 		}
 		if err := w.walk(ctx, k.Seq, nil); err != nil {

@@ -212,6 +212,39 @@ func TestAuditFindsPlantedCorruption(t *testing.T) {
 		{"budget_definition", "another routing epoch", func(b *bench) {
 			b.editBudget("spring", func(v *ledger.Budget) { v.Epoch.Number++ })
 		}},
+		{"budget_definition", "retired buckets disowned", func(b *bench) {
+			resharded(b)
+			b.editBudget("spring", func(v *ledger.Budget) { v.Epoch.Retired-- })
+		}},
+		{"budget_definition", "a reshard undone", func(b *bench) {
+			resharded(b)
+			b.editBudget("spring", func(v *ledger.Budget) { v.Epoch.Buckets, v.Epoch.Retired = v.Epoch.Retired, v.Epoch.Buckets })
+		}},
+		{"rows_belong", "a retired bucket that is gone", func(b *bench) {
+			resharded(b)
+			b.drop(b.bucketKey(ledger.BucketID{Budget: budgetID("spring"), Index: 5}))
+		}},
+		{"budget_receipts", "a reshard to another number", func(b *bench) {
+			resharded(b)
+			b.rewrite(ledger.BucketID{Budget: budgetID("spring")}, func(es []ledger.Entry) []ledger.Entry {
+				for i := range es {
+					if es[i].Type == ledger.EntryReshard {
+						es[i].Peer.Index = 3
+						break
+					}
+				}
+				return es
+			})
+		}},
+		{"budget_receipts", "the receipt of a reshard is gone", func(b *bench) { resharded(b); b.drop(b.receiptKey("t1", "up")) }},
+		{"budget_receipts", "the receipt of a move is gone", func(b *bench) { resharded(b); b.drop(b.receiptKey("t1", "m1")) }},
+		{"budget_receipts", "a receipt of a move that was not made", func(b *bench) {
+			resharded(b)
+			c := moveOf("spring", "m9", 0, 1, 7)
+			b.set(b.receiptKey("t1", "m9"), encodeBudgetReceipt(&ledger.BudgetReceipt{Op: ledger.OpMove, Budget: c.Budget, Request: c.Canonical(), State: ledger.BudgetOpen}))
+		}},
+		{"budget_receipts", "a move for a reshard that is not there", func(b *bench) { b.recause("reshard:none") }},
+		{"moves_conserve", "a move for no reason", func(b *bench) { b.recause("a whim") }},
 		{"budget_definition", "no request that made it", func(b *bench) {
 			b.editBudget("spring", func(v *ledger.Budget) { v.Definition = nil })
 		}},
@@ -247,6 +280,26 @@ func TestAuditFindsPlantedCorruption(t *testing.T) {
 			if !found {
 				t.Error("there is no such check")
 			}
+		})
+	}
+}
+
+// resharded gives spring a life in several epochs.
+func resharded(b *bench) {
+	b.ok(reshard("spring", "up", 7), reshard("spring", "down", 3), moveOf("spring", "m1", 1, 0, 5))
+}
+
+// recause gives both ends of a move another reason.
+func (b *bench) recause(cause string) {
+	resharded(b)
+	for i := range uint16(2) {
+		b.rewrite(ledger.BucketID{Budget: budgetID("spring"), Index: i}, func(es []ledger.Entry) []ledger.Entry {
+			for i := range es {
+				if es[i].Cause == "move:m1" {
+					es[i].Cause = cause
+				}
+			}
+			return es
 		})
 	}
 }

@@ -113,12 +113,12 @@ func (s *Store) bucketRows(rows []kv.KeyValue, p *vectorPage) []ledger.Bucket {
 // addBudget keeps a budget's cut and checks what can be seen of it alone.
 func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uint64, page int) {
 	a.checkDefinition(b)
-	ba := &budgetAudit{Budget: *b, page: page}
+	ba := &budgetAudit{Budget: *b, page: page, first: b.FirstBuckets()}
 	ba.Definition = nil // not needed, and a page of memory each
 	a.budgets[b.ID] = ba
 	a.rep.Budgets++
 	a.count(1, checkReadable, checkBudgetState)
-	routed := 0
+	made := 0
 	var total ledger.Balances
 	for i := range buckets {
 		k := &bucketAudit{Bucket: buckets[i], budget: ba}
@@ -126,10 +126,10 @@ func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uin
 		a.buckets[k.ID] = k
 		a.order = append(a.order, k)
 		a.rep.Buckets++
-		if k.ID.Index < b.Epoch.Buckets {
-			routed++
+		if int(k.ID.Index) < b.Made() {
+			made++
 		} else if k.ID.Index != ledger.Unallocated {
-			a.report(checkBelongs, "bucket %s is none of the budget's %d buckets", k.ID, b.Epoch.Buckets)
+			a.report(checkBelongs, "bucket %s is none of the budget's %d buckets", k.ID, b.Made())
 		}
 		a.checkBalances(k)
 		w := walker{bucket: k.ID, report: a.report}
@@ -139,8 +139,8 @@ func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uin
 			a.report(checkAddUp, "the sum over the buckets of budget %s overflows", b.ID)
 		}
 	}
-	if routed != b.Buckets() {
-		a.report(checkBelongs, "budget %s has %d of its %d bucket rows", b.ID, routed, b.Buckets())
+	if made != b.Made() {
+		a.report(checkBelongs, "budget %s has %d of its %d bucket rows", b.ID, made, b.Made())
 	}
 	if why := addsUp(&total); why != "" {
 		a.report(checkAddUp, "over all buckets of budget %s %s", b.ID, why)
@@ -153,16 +153,13 @@ func (a *audit) addBudget(b *ledger.Budget, buckets []ledger.Bucket, tails []uin
 }
 
 // checkDefinition compares what a budget's row says with the Create that made
-// it, which the row keeps in its canonical form. No command changes any of it,
-// nor the routing epoch.
+// it, which the row keeps in its canonical form. No command changes any of it
+// but the number of buckets; judgeBudgets compares that with the ledger.
 func (a *audit) checkDefinition(b *ledger.Budget) {
 	a.count(1, checkDefinition)
-	c := ledger.Command{Op: ledger.OpCreate, Budget: b.ID, Kind: b.Kind, Currency: b.Currency, Buckets: b.Buckets(), Policy: b.Policy}
+	c := ledger.Command{Op: ledger.OpCreate, Budget: b.ID, Kind: b.Kind, Currency: b.Currency, Buckets: b.FirstBuckets(), Policy: b.Policy}
 	if says := c.Canonical(); !bytes.Equal(says, b.Definition) {
 		a.report(checkDefinition, "the row of budget %s of tenant %s says %q, it was created with %q", b.ID, b.ID.Tenant, says, b.Definition)
-	}
-	if b.Epoch.Number != 1 {
-		a.report(checkDefinition, "the row of budget %s of tenant %s says routing epoch %d, which nothing leads to", b.ID, b.ID.Tenant, b.Epoch.Number)
 	}
 }
 

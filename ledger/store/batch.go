@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -25,7 +24,9 @@ type batch struct {
 	allocs   map[allocKey]*allocState // nil: none was needed
 	order    []*bucketState           // touched buckets, in the order they were touched
 	due      []dueGroup
-	cases    []*ledger.Case
+	// moved are the benefits whose commands were rerouted, nil for none.
+	moved map[ledger.OrderKey]*Applied
+	cases []*ledger.Case
 	// incarnation is the store's as this transaction read it: one that was
 	// raised while a node runs counts from the next commit on.
 	incarnation uint64
@@ -51,7 +52,7 @@ type bucketState struct {
 	peeked bool
 	dirty  bool
 	writer blockWriter
-	blocks []sealed
+	full   []blockWriter // blocks before writer's that have no room left
 }
 
 // sealed is a finished block.
@@ -285,102 +286,6 @@ func (b *batch) wholeBudget(id ledger.BudgetID, peek bool) ([]*bucketState, erro
 	}
 	return out, nil
 }
-
-// touch marks a bucket as changed and applies an entry to it: its balances
-// become the entry's, and the entry joins the bucket's next block.
-func (b *batch) touch(st *bucketState, en *ledger.Entry) {
-	if !st.dirty {
-		st.dirty = true
-		st.Time = ledger.Later(b.now, st.Time)
-		b.order = append(b.order, st)
-	}
-	st.exists = true
-	st.Balances = en.After
-	st.Seq = en.Seq
-	st.writer.add(en)
-	if len(st.writer.entries) >= maxBlockBytes-2048 {
-		b.seal(st)
-	}
-}
-
-// seal closes the bucket's block and chains it.
-func (b *batch) seal(st *bucketState) {
-	k := b.s.blockKey(st.ID, st.writer.first)
-	first := st.writer.first
-	v := st.writer.seal(st.Hash, st.Time, b.s.opt.Writer)
-	st.Hash = blockHash(b.s.blockIdentity(k), v)
-	st.blocks = append(st.blocks, sealed{key: k, value: v, first: first, hash: st.Hash})
-}
-
-// addDue puts a hold into the expiry index.
-func (b *batch) addDue(a *ledger.Attempt, k ledger.OrderKey, seq uint64) {
-	due := dueAt(b.now, a.Expires)
-	item := dueItem{order: k.Order, benefit: k.Benefit, attempt: a.Number}
-	for i := range b.due {
-		if g := &b.due[i]; g.due == due && g.bucket == a.Leg.Bucket && len(g.items) < maxDueItems {
-			g.items = append(g.items, item)
-			return
-		}
-	}
-	b.due = append(b.due, dueGroup{due: due, bucket: a.Leg.Bucket, seq: seq, items: []dueItem{item}})
-}
-
-// flush writes the overlay. It returns the mark by which a later attempt can
-// tell that this one landed.
-func (b *batch) flush() attempted {
-	var mark attempted
-	for _, r := range b.rows {
-		if !r.dirty {
-			continue
-		}
-		v := encodeReservation(&r.Reservation)
-		b.tx.Set(r.key, v)
-		if len(b.order) == 0 {
-			mark.rows = append(mark.rows, kv.KeyValue{Key: r.key, Value: v})
-		}
-	}
-	for id, st := range b.budgets {
-		if st.dirty {
-			b.tx.Set(b.s.budgetKey(id), encodeBudget(st.budget))
-		}
-	}
-	for _, r := range b.receipts {
-		if r.dirty {
-			b.tx.Set(r.key, encodeBudgetReceipt(r.receipt))
-		}
-	}
-	for _, c := range b.cases {
-		b.tx.Set(b.s.caseKey(c), encodeCase(c))
-	}
-	b.flushAllocations()
-	for _, g := range b.due {
-		b.tx.Set(b.s.expiryKey(g.due, g.bucket, g.seq, 0), encodeExpiry(g.items))
-	}
-	signals := map[uint64]bool{}
-	user := uint16(0)
-	for _, st := range b.order {
-		if st.writer.count > 0 {
-			b.seal(st)
-		}
-		b.tx.Set(st.key, encodeBucket(&st.Bucket))
-		partition := partitionOf(st.ID)
-		for _, bl := range st.blocks {
-			b.tx.Set(bl.key, bl.value)
-			k, offset := b.s.outboxKey(b.incarnation, partition, user)
-			b.tx.SetStampedKey(k, offset, encodePointer(st.ID, bl.first))
-			user++
-			mark.key, mark.hash = bl.key, bl.hash
-		}
-		if !signals[partition] {
-			signals[partition] = true
-			b.tx.Add(b.s.signalKey(partition), one)
-		}
-	}
-	return mark
-}
-
-// one is the operand that counts a signal up.
-var one = binary.LittleEndian.AppendUint64(nil, 1)
 
 // run executes one command over the overlay. Its error is the engine's and
 // ends the attempt; everything else is the command's own answer. A panic is

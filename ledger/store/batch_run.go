@@ -10,6 +10,10 @@ import (
 
 // runOrder decides and applies one command on an order.
 func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
+	if first := b.moved[c.Key]; first != nil {
+		out.Reroute, out.Epoch = first.Reroute, first.Epoch
+		return nil
+	}
 	row := b.rows[c.Key]
 	v := ledger.View{Now: b.now, Row: &row.Reservation}
 	bucket, reroute, err := b.place(c, row, &v)
@@ -17,7 +21,11 @@ func (b *batch) runOrder(c *ledger.Command, out *Applied) error {
 		return answer(err, out)
 	}
 	if reroute != nil {
-		out.Reroute = reroute
+		out.Reroute, out.Epoch = reroute, v.Budget.Epoch.Number
+		if b.moved == nil {
+			b.moved = map[ledger.OrderKey]*Applied{}
+		}
+		b.moved[c.Key] = out
 		return nil
 	}
 	if bucket != nil {
@@ -106,7 +114,7 @@ func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *buc
 func (b *batch) pull(to *bucketState, missing int64, v *ledger.View) (err error) {
 	v.Pulled = true
 	v.TotalAvailable = to.Available
-	if v.Budget.Buckets() == 1 && v.Budget.State != ledger.BudgetClosed {
+	if v.Budget.Made() == 1 && v.Budget.State != ledger.BudgetClosed {
 		return nil // there is no other bucket
 	}
 	v.TotalAvailable, err = b.gather(to, missing)
@@ -132,7 +140,7 @@ func (b *batch) gather(to *bucketState, missing int64) (total int64, err error) 
 	for _, p := range ledger.PlanPull(donors, missing) {
 		from := b.buckets[p.From]
 		b.pin(from)
-		out, in, r := ledger.MoveEntries(&from.Bucket, &to.Bucket, p.Amount, "pull")
+		out, in, r := ledger.MoveEntries(&from.Bucket, &to.Bucket, p.Amount, ledger.CausePull)
 		if r != nil {
 			return 0, r
 		}
@@ -223,16 +231,8 @@ func (b *batch) runBudget(c *ledger.Command, out *Applied) error {
 			v.Sink = ss.budget
 		}
 	} else if st.budget != nil && v.Receipt == nil {
-		all, err := b.wholeBudget(c.Budget, false)
-		if err != nil {
+		if v.Buckets, err = b.bucketsFor(c, st.budget); err != nil {
 			return answer(err, out)
-		}
-		for _, k := range all {
-			v.Buckets = append(v.Buckets, &k.Bucket)
-		}
-		if len(all) < st.budget.Buckets() {
-			out.Err = corrupt("budget "+c.Budget.String(), fmt.Errorf("it has %d of %d buckets", len(all), st.budget.Buckets()))
-			return nil
 		}
 	}
 	d := ledger.DecideBudget(&v, c)
@@ -248,6 +248,34 @@ func (b *batch) runBudget(c *ledger.Command, out *Applied) error {
 	return nil
 }
 
+// bucketsFor loads the buckets that a command on a budget looks at.
+func (b *batch) bucketsFor(c *ledger.Command, bg *ledger.Budget) ([]*ledger.Bucket, error) {
+	var out []*ledger.Bucket
+	if c.Op == ledger.OpMove {
+		for _, i := range [...]uint16{c.From, c.To} {
+			k, err := b.bucket(ledger.BucketID{Budget: bg.ID, Index: i})
+			if err != nil {
+				return nil, err
+			}
+			if k.exists {
+				out = append(out, &k.Bucket)
+			}
+		}
+		return out, nil
+	}
+	all, err := b.wholeBudget(bg.ID, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range all {
+		out = append(out, &k.Bucket)
+	}
+	if len(all) < bg.Made() {
+		return nil, corrupt("budget "+bg.ID.String(), fmt.Errorf("it has %d of %d buckets", len(all), bg.Made()))
+	}
+	return out, nil
+}
+
 func (b *batch) writeBudget(c *ledger.Command, st *budgetState, rs *receiptState, d *ledger.BudgetDecision, out *Applied) error {
 	if d.Budget != nil {
 		if c.Op == ledger.OpCreate {
@@ -255,6 +283,11 @@ func (b *batch) writeBudget(c *ledger.Command, st *budgetState, rs *receiptState
 				return err
 			}
 			st.whole = true
+		}
+		if c.Op == ledger.OpReshard {
+			if err := b.moreBuckets(d.Budget, st.budget.Made()); err != nil {
+				return err
+			}
 		}
 		st.budget, st.dirty = d.Budget, true
 	}
@@ -270,6 +303,23 @@ func (b *batch) writeBudget(c *ledger.Command, st *budgetState, rs *receiptState
 		rs.receipt, rs.dirty = d.Receipt, true
 	}
 	out.Result = d.Result
+	return nil
+}
+
+// moreBuckets makes the empty buckets that a budget gets when it is resharded;
+// it has the first have of them.
+func (b *batch) moreBuckets(bg *ledger.Budget, have int) error {
+	for i := have; i < bg.Made(); i++ {
+		st, err := b.bucket(ledger.BucketID{Budget: bg.ID, Index: uint16(i)})
+		if err != nil {
+			return err
+		}
+		if st.exists {
+			return corrupt("budget "+bg.ID.String(), fmt.Errorf("it has a bucket %d that no epoch made", i))
+		}
+		st.exists = true
+		b.tx.Set(st.key, encodeBucket(&st.Bucket))
+	}
 	return nil
 }
 

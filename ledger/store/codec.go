@@ -215,14 +215,20 @@ func decodeBucket(id ledger.BucketID, v []byte) (ledger.Bucket, error) {
 }
 
 // budgetWithKind is the form of a budget's row that appends what wallets have.
-// A promotion budget keeps the first form, which has none of it.
-const budgetWithKind = 2
+// A promotion budget keeps the first form, which has none of it, until it has
+// retired buckets.
+const (
+	budgetWithKind    = 2
+	budgetWithRetired = 3
+)
 
 func encodeBudget(b *ledger.Budget) []byte {
 	var e enc
 	form := uint64(codecVersion)
 	if b.Kind != ledger.KindPromotion {
 		form = budgetWithKind
+	} else if b.Epoch.Retired != 0 {
+		form = budgetWithRetired
 	}
 	e.u(form)
 	e.str(b.Currency)
@@ -245,11 +251,14 @@ func encodeBudget(b *ledger.Budget) []byte {
 		e.i(p.Overdraft)
 		e.i(p.DebtCap)
 	}
+	if form == budgetWithRetired {
+		e.u(uint64(b.Epoch.Retired))
+	}
 	return e
 }
 
 func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
-	d, form := newDecUpTo(v, budgetWithKind)
+	d, form := newDecUpTo(v, budgetWithRetired)
 	b := &ledger.Budget{ID: id, Currency: d.str()}
 	b.State = ledger.BudgetState(d.max(uint64(ledger.BudgetClosed)))
 	if b.State == 0 {
@@ -279,12 +288,24 @@ func decodeBudget(id ledger.BudgetID, v []byte) (*ledger.Budget, error) {
 		}
 		p.Overdraft, p.DebtCap = d.i(), d.i()
 	}
+	if form == budgetWithRetired {
+		if b.Epoch.Retired = uint16(d.max(ledger.MaxBuckets - uint64(b.Epoch.Buckets))); b.Epoch.Retired == 0 {
+			d.fail(errValue) // it keeps the first form
+		}
+	}
 	return b, d.end()
 }
 
+// receiptWithEpoch is the form of a RESHARD's receipt.
+const receiptWithEpoch = 2
+
 func encodeBudgetReceipt(r *ledger.BudgetReceipt) []byte {
 	var e enc
-	e.u(codecVersion)
+	form := uint64(codecVersion)
+	if r.Epoch.Number != 0 {
+		form = receiptWithEpoch
+	}
+	e.u(form)
 	e.u(uint64(r.Op))
 	e.str(r.Budget.Funder)
 	e.str(r.Budget.Key)
@@ -292,17 +313,30 @@ func encodeBudgetReceipt(r *ledger.BudgetReceipt) []byte {
 	e.u(uint64(r.State))
 	e.balances(&r.Totals)
 	e.time(r.At)
+	if form == receiptWithEpoch {
+		e.u(uint64(r.Epoch.Number))
+		e.u(uint64(r.Epoch.Buckets))
+		e.u(uint64(r.Epoch.Retired))
+	}
 	return e
 }
 
 func decodeBudgetReceipt(tenant string, v []byte) (*ledger.BudgetReceipt, error) {
-	d := newDec(v)
+	d, form := newDecUpTo(v, receiptWithEpoch)
 	r := &ledger.BudgetReceipt{Op: d.op()}
 	r.Budget = ledger.BudgetID{Tenant: tenant, Funder: d.str(), Key: d.str()}
 	r.Request = d.raw()
 	r.State = ledger.BudgetState(d.max(uint64(ledger.BudgetClosed)))
 	r.Totals = d.balances()
 	r.At = d.time()
+	if form == receiptWithEpoch {
+		r.Epoch.Number = uint32(d.max(1<<32 - 1))
+		r.Epoch.Buckets = uint16(d.max(ledger.MaxBuckets))
+		r.Epoch.Retired = uint16(d.max(ledger.MaxBuckets))
+		if r.Epoch.Number == 0 || r.Epoch.Buckets == 0 {
+			d.fail(errValue)
+		}
+	}
 	return r, d.end()
 }
 

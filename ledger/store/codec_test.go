@@ -166,13 +166,22 @@ func TestCodecsRoundTrip(t *testing.T) {
 			b.Policy.ReversalSink = genBucketID(t, "t").Budget
 		}
 		b.Epoch = ledger.Epoch{Number: genU32.Draw(t, "epoch"), Buckets: rapid.Uint16Range(1, ledger.MaxBuckets).Draw(t, "buckets")}
+		if rapid.Bool().Draw(t, "resharded") {
+			b.Epoch.Retired = rapid.Uint16Range(0, ledger.MaxBuckets-b.Epoch.Buckets).Draw(t, "retired")
+		}
 		got, err := decodeBudget(b.ID, encodeBudget(b))
 		same(t, b, got, err)
 	}))
 	t.Run("budget receipt", rapid.MakeCheck(func(t *rapid.T) {
 		r := &ledger.BudgetReceipt{
-			Op: ledger.Op(rapid.IntRange(1, int(ledger.OpClose)).Draw(t, "op")), Budget: genBucketID(t, "t").Budget, Request: genBytes.Draw(t, "request"),
+			Op: ledger.Op(rapid.IntRange(1, int(ledger.OpMove)).Draw(t, "op")), Budget: genBucketID(t, "t").Budget, Request: genBytes.Draw(t, "request"),
 			State: ledger.BudgetState(rapid.IntRange(0, 3).Draw(t, "state")), Totals: genBalances(t), At: genTime(t, "at"),
+		}
+		if rapid.Bool().Draw(t, "reshard") {
+			r.Epoch = ledger.Epoch{
+				Number: rapid.Uint32Range(1, 1<<32-1).Draw(t, "epoch"), Buckets: rapid.Uint16Range(1, ledger.MaxBuckets).Draw(t, "buckets"),
+				Retired: rapid.Uint16Range(0, ledger.MaxBuckets).Draw(t, "retired"),
+			}
 		}
 		got, err := decodeBudgetReceipt("t", encodeBudgetReceipt(r))
 		same(t, r, got, err)

@@ -78,6 +78,8 @@ func (m *model) control(c *ledger.Command) ledger.Code {
 		if illegal = b.state != ledger.BudgetFrozen; !illegal {
 			b.state = ledger.BudgetOpen
 		}
+	case ledger.OpReshard, ledger.OpMove:
+		illegal = b.state == ledger.BudgetClosed
 	case ledger.OpClose:
 		if illegal = b.state == ledger.BudgetClosed; !illegal {
 			b.state = ledger.BudgetClosed

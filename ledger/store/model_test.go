@@ -102,11 +102,41 @@ func (m *model) step(t *rapid.T) {
 }
 
 func (m *model) controlStep(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "buckets") == 0 {
+		m.bucketStep(t)
+		return
+	}
 	ops := []ledger.Op{ledger.OpFund, ledger.OpFund, ledger.OpFund, ledger.OpFund, ledger.OpDefund, ledger.OpDefund, ledger.OpFreeze, ledger.OpUnfreeze, ledger.OpUnfreeze, ledger.OpClose}
 	budget := rapid.SampledFrom([]string{"exact", "single", "sinker", "unalloc"}).Draw(t, "budget")
 	c := onBudget(rapid.SampledFrom(ops).Draw(t, "op"), budget, fmt.Sprint("k", rapid.IntRange(0, 40).Draw(t, "key")), 0)
 	if c.Op == ledger.OpFund || c.Op == ledger.OpDefund {
 		c.Amount = rapid.Int64Range(1, 100).Draw(t, "amount")
+	}
+	m.send(t, c)
+}
+
+// bucketStep reshards a budget or moves money between its buckets. To the model
+// neither changes anything; only of the EXACT budgets is that true.
+func (m *model) bucketStep(t *rapid.T) {
+	budget := rapid.SampledFrom([]string{"exact", "sinker", "unalloc"}).Draw(t, "budget")
+	c := onBudget(ledger.OpReshard, budget, fmt.Sprint("b", rapid.IntRange(0, 60).Draw(t, "key")), 0)
+	view, err := m.b.Budget(t.Context(), c.Budget)
+	if err != nil {
+		t.Fatal(causes(err))
+	}
+	if rapid.Bool().Draw(t, "reshard") {
+		if c.Buckets = rapid.IntRange(1, 9).Draw(t, "n"); c.Buckets == view.Budget.Buckets() {
+			c.Buckets++
+		}
+	} else {
+		c.Op = ledger.OpMove
+		c.From = uint16(rapid.IntRange(0, view.Made()-1).Draw(t, "from"))
+		c.To = uint16(rapid.IntRange(0, view.Budget.Buckets()-1).Draw(t, "to"))
+		have := view.Buckets[c.From].Available
+		if c.From == c.To || have == 0 {
+			return
+		}
+		c.Amount = rapid.Int64Range(1, have).Draw(t, "amount")
 	}
 	m.send(t, c)
 }
@@ -141,7 +171,7 @@ func usual(a *modelAttempt) []ledger.Op {
 
 // send compares the ledger's answer with the model's.
 func (m *model) send(t *rapid.T, c ledger.Command) {
-	key, req := m.key(c), fmt.Sprintf("%s %s %d %s %v", c.Op, c.Budget, c.Amount, c.TTL, c.Partial)
+	key, req := m.key(c), fmt.Sprintf("%s %s %d %s %v %d %d %d", c.Op, c.Budget, c.Amount, c.TTL, c.Partial, c.Buckets, c.From, c.To)
 	if c.Op != ledger.OpReserve && !c.Op.OnBudget() {
 		req = fmt.Sprintf("%s %d %v", c.Op, c.Amount, c.Partial)
 	}

@@ -20,8 +20,8 @@ import (
 // With a time it adds up the blocks of that time or before. There is no stored
 // balance to compare with then. Nodes whose clocks disagree may still write a
 // block of an earlier time than this node's now, so a cutoff is final once it
-// is older than the largest clock skew; a move between two buckets whose last
-// blocks carry different times may show at one of them first.
+// is older than the largest clock skew. The blocks of one transaction are all of
+// one time: no cutoff falls between the two ends of a move.
 //
 // An error means that the replay could not be made; what it found wrong is in
 // the Problem of each bucket.

@@ -26,8 +26,8 @@ const (
 // BudgetView is a budget with its buckets, read in one transaction.
 type BudgetView struct {
 	ledger.Budget
-	// Buckets are the routed buckets in order, then the unallocated one if
-	// it was ever used.
+	// Buckets are the routed buckets in order, then the retired ones, then the
+	// unallocated one if it was ever used.
 	Buckets []ledger.Bucket
 	// Total is the sum over Buckets.
 	Total ledger.Balances

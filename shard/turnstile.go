@@ -1,0 +1,77 @@
+package shard
+
+import (
+	"sync"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// turnstiles let the batches of a budget's buckets commit side by side, and a
+// batch that holds a command on the budget itself by itself: it reads or
+// writes what all of them do, and beside many of them it would conflict with
+// one or another at every attempt. That is only manners among the queues of one
+// node; what another node does is settled by the transaction, as always.
+//
+// Waiters block on channels and not on a mutex, so that tests on a fake clock
+// see them as waiting.
+type turnstiles struct {
+	mu   sync.Mutex
+	open map[ledger.BudgetID]*turnstile
+}
+
+type turnstile struct {
+	inside  int  // batches of buckets that are committing
+	alone   bool // a batch on the budget is
+	waiting int  // batches on the budget that wait; no bucket's goes before them
+	users   int
+	changed chan struct{} // closed when somebody leaves
+}
+
+// enter waits for a batch's turn and returns what ends it.
+func (ts *turnstiles) enter(id ledger.BudgetID, alone bool) (leave func()) {
+	ts.mu.Lock()
+	if ts.open == nil {
+		ts.open = map[ledger.BudgetID]*turnstile{}
+	}
+	t := ts.open[id]
+	if t == nil {
+		t = &turnstile{changed: make(chan struct{})}
+		ts.open[id] = t
+	}
+	t.users++
+	if alone {
+		t.waiting++
+	}
+	for t.alone || (alone && t.inside > 0) || (!alone && t.waiting > 0) {
+		changed := t.changed
+		ts.mu.Unlock()
+		<-changed
+		ts.mu.Lock()
+	}
+	if alone {
+		t.waiting--
+		t.alone = true
+	} else {
+		t.inside++
+	}
+	ts.mu.Unlock()
+	return func() { ts.leave(id, t, alone) }
+}
+
+func (ts *turnstiles) leave(id ledger.BudgetID, t *turnstile, alone bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if alone {
+		t.alone = false
+	} else {
+		t.inside--
+	}
+	if t.users--; t.users == 0 {
+		delete(ts.open, id)
+		return
+	}
+	if alone || (t.inside == 0 && t.waiting > 0) {
+		close(t.changed)
+		t.changed = make(chan struct{})
+	}
+}
