@@ -70,6 +70,14 @@
 //   - A reversal into a closed budget writes REVERSE in the reservation's
 //     bucket with the funds leaving it, and MOVE_IN in the sink: one entry in
 //     each bucket it touches.
+//   - A reservation keeps its bucket when its budget is resharded, and its row
+//     says which it is: a command that repeats an old one is answered from the row
+//     wherever the current epoch routes it. So only the current epoch is kept.
+//   - RESHARD moves what is available in the decision that begins the epoch. A
+//     STRICT budget would otherwise refuse orders whose new bucket has nothing
+//     yet, and such refusals are recorded.
+//   - Buckets above the new number are retired, never removed: their reservations
+//     are settled there, and what those give back is the budget's like any other.
 //   - A benefit may be reserved with the quote it was priced with. What each
 //     order line and funder paid is divided once, when it is reserved, and only
 //     scaled where another amount is committed; each refund records what it took

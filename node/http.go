@@ -50,7 +50,7 @@ func (n *Node) server(h http.Handler) (*http.Server, error) {
 // handler is everything the node's address serves.
 func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (http.Handler, error) {
 	api, err := rpc.NewServer(n.cfg.API, rpc.Deps{
-		Executor: exec, Reader: p.ledger, Maintainer: interruptible{p.ledger, n.leaving},
+		Executor: exec, Reader: p.ledger, Loads: p.exec, Maintainer: interruptible{p.ledger, n.leaving},
 		Queue: p.ledger, Facts: p.facts, FactLists: p.ledger, Leaving: n.leaving,
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },

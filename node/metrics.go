@@ -126,6 +126,8 @@ var shardStats = []stat[shard.Stats]{
 	gauge("coffer_queues", "Buckets with work waiting.", func(s *shard.Stats) float64 { return float64(s.Queues) }),
 	counter("coffer_batch_splits_total", "Batches that were halved.", func(s *shard.Stats) float64 { return float64(s.Splits) }),
 	counter("coffer_reroutes_total", "Commands that changed bucket queue.", func(s *shard.Stats) float64 { return float64(s.Reroutes) }),
+	counter("coffer_batch_conflicts_total", "Batches that another writer got in the way of.", func(s *shard.Stats) float64 { return float64(s.Conflicts) }),
+	counter("coffer_batch_retries_total", "Further attempts at batches after a conflict, or where the store asked for one.", func(s *shard.Stats) float64 { return float64(s.Retries) }),
 	counter("coffer_overloaded_total", "Commands refused because a queue was full.", func(s *shard.Stats) float64 { return float64(s.Overloaded) }),
 	counter("coffer_skipped_benefits_total", "Reserves answered with no benefit under SKIP_BENEFIT.", func(s *shard.Stats) float64 { return float64(s.Skipped) }),
 }

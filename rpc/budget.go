@@ -11,6 +11,7 @@ import (
 type budgetService struct {
 	exec  Executor
 	reads Reader
+	loads Loads // nil: no loads are told
 }
 
 // do runs a command on a budget and gives the budget as it left it.
@@ -46,7 +47,7 @@ func (s *budgetService) GetBudget(ctx context.Context, m *cofferv1.GetBudgetRequ
 	if err != nil {
 		return nil, err
 	}
-	return &cofferv1.GetBudgetResponse{Budget: budgetOf(&v.Budget, v.Total), Buckets: bucketsOf(v.Buckets)}, nil
+	return &cofferv1.GetBudgetResponse{Budget: budgetOf(&v.Budget, v.Total), Buckets: bucketsOf(v)}, nil
 }
 
 func (s *budgetService) ListBudgets(ctx context.Context, m *cofferv1.ListBudgetsRequest) (*cofferv1.ListBudgetsResponse, error) {

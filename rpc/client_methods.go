@@ -104,6 +104,16 @@ func (c *Client) CloseBudget(ctx context.Context, req *cofferv1.CloseBudgetReque
 	return call(ctx, c, kindCommand, c.budgets.CloseBudget, req)
 }
 
+// ReshardBudget divides a budget over another number of buckets.
+func (c *Client) ReshardBudget(ctx context.Context, req *cofferv1.ReshardBudgetRequest) (*cofferv1.ReshardBudgetResponse, error) {
+	return call(ctx, c, kindCommand, c.budgets.ReshardBudget, req)
+}
+
+// GetBuckets reads how a budget's money and load are divided.
+func (c *Client) GetBuckets(ctx context.Context, budget string) (*cofferv1.GetBucketsResponse, error) {
+	return call(ctx, c, kindRead, c.budgets.GetBuckets, &cofferv1.GetBucketsRequest{Budget: budget})
+}
+
 // ListEntries reads one page of a budget's ledger.
 func (c *Client) ListEntries(ctx context.Context, req *cofferv1.ListEntriesRequest) (*cofferv1.ListEntriesResponse, error) {
 	return call(ctx, c, kindRead, c.ledger.ListEntries, req)

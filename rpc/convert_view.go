@@ -81,12 +81,13 @@ func policyOf(p *ledger.Policy) *cofferv1.BudgetPolicy {
 	}
 }
 
-func bucketsOf(buckets []ledger.Bucket) []*cofferv1.BucketBalances {
-	out := make([]*cofferv1.BucketBalances, len(buckets))
-	for i := range buckets {
-		b := &buckets[i]
+func bucketsOf(v *store.BudgetView) []*cofferv1.BucketBalances {
+	out := make([]*cofferv1.BucketBalances, len(v.Buckets))
+	for i := range v.Buckets {
+		b := &v.Buckets[i]
 		out[i] = &cofferv1.BucketBalances{
 			Bucket: uint32(b.ID.Index), Unallocated: b.ID.Index == ledger.Unallocated, Balances: balancesOf(b.Balances), LastSeq: b.Seq,
+			Retired: int(b.ID.Index) >= v.Budget.Buckets() && b.ID.Index != ledger.Unallocated,
 		}
 	}
 	return out

@@ -137,6 +137,7 @@ var entryTypes = pairs[cofferv1.EntryType, ledger.EntryType]{
 	{cofferv1.EntryType_ENTRY_TYPE_CLOSE, ledger.EntryClose},
 	{cofferv1.EntryType_ENTRY_TYPE_MOVE_OUT, ledger.EntryMoveOut},
 	{cofferv1.EntryType_ENTRY_TYPE_MOVE_IN, ledger.EntryMoveIn},
+	{cofferv1.EntryType_ENTRY_TYPE_RESHARD, ledger.EntryReshard},
 	{cofferv1.EntryType_ENTRY_TYPE_CHARGE, ledger.EntryCharge},
 	{cofferv1.EntryType_ENTRY_TYPE_REFUND, ledger.EntryRefund},
 	{cofferv1.EntryType_ENTRY_TYPE_HOLD, ledger.EntryHold},

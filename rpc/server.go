@@ -71,6 +71,8 @@ type Deps struct {
 	Executor   Executor
 	Reader     Reader
 	Maintainer Maintainer
+	// Loads tells GetBuckets of each bucket's load; nil for none.
+	Loads Loads
 	// Queue serves QueueService, Facts and FactLists FactService; without them
 	// a server has no such service.
 	Queue     Queue
@@ -130,7 +132,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		tenantInterceptor(cfg.DefaultTenant),
 		validateInterceptor(validator, cfg.MaxMessageBytes),
 	)
-	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader})
+	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader, loads: deps.Loads})
 	cofferv1connect.RegisterReservationServiceHandler(s.rpc, &reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m})
 	cofferv1connect.RegisterCreditServiceHandler(s.rpc, &creditService{
 		exec: deps.Executor, reads: deps.Reader,

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/fact"
+	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/ledger/work"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/shard"
 )
 
 func TestCommandsKeepEveryField(t *testing.T) {
@@ -45,6 +48,7 @@ func TestCommandsKeepEveryField(t *testing.T) {
 	must(c.DefundBudget(ctx, &cofferv1.DefundBudgetRequest{Budget: "acme/spring", AmountMinor: 9, Currency: "BRL", IdempotencyKey: "k"}))
 	must(c.FreezeBudget(ctx, &cofferv1.FreezeBudgetRequest{Budget: "acme/spring", IdempotencyKey: "k"}))
 	must(c.UnfreezeBudget(ctx, &cofferv1.UnfreezeBudgetRequest{Budget: "acme/spring", IdempotencyKey: "k"}))
+	must(c.ReshardBudget(ctx, &cofferv1.ReshardBudgetRequest{Budget: "acme/spring", Buckets: 16, IdempotencyKey: "k"}))
 	must(c.CloseBudget(ctx, &cofferv1.CloseBudgetRequest{Budget: "acme/spring", IdempotencyKey: "k"}))
 	want := []ledger.Command{
 		{Op: ledger.OpCommit, Key: key, Attempt: 2, Budget: budget, Amount: 5, Partial: true, ID: "p", Correlation: "t"},
@@ -58,6 +62,7 @@ func TestCommandsKeepEveryField(t *testing.T) {
 		{Op: ledger.OpDefund, Budget: budget, ID: "k", Amount: 9, Currency: "BRL"},
 		{Op: ledger.OpFreeze, Budget: budget, ID: "k"},
 		{Op: ledger.OpUnfreeze, Budget: budget, ID: "k"},
+		{Op: ledger.OpReshard, Budget: budget, ID: "k", Buckets: 16},
 		{Op: ledger.OpClose, Budget: budget, ID: "k"},
 	}
 	for i, got := range w.exec.commands() {
@@ -92,6 +97,43 @@ func TestCreateBudget(t *testing.T) {
 	if b.GetBudget() != "acme/spring" || b.GetBuckets() != 16 || b.GetPolicy().GetLateCommit() != cofferv1.LateCommit_LATE_COMMIT_CASE ||
 		b.GetPolicy().GetReversalSink() != "sink" || b.GetPolicy().GetMaxLifetime().AsDuration() != time.Hour {
 		t.Errorf("budget is %v", b)
+	}
+}
+
+// fakeLoads is what a node did to bucket 0.
+type fakeLoads struct{}
+
+func (fakeLoads) Loads(ledger.BudgetID) map[uint16]shard.BucketLoad {
+	return map[uint16]shard.BucketLoad{0: {Commands: 90, Batches: 9, Conflicts: 2, Retries: 3, Rate: 12.5, Queued: 4}}
+}
+
+func TestBuckets(t *testing.T) {
+	v := &store.BudgetView{Total: ledger.Balances{Funded: 200, Available: 100}}
+	v.Budget = ledger.Budget{ID: ledger.BudgetID{Tenant: "default", Key: "spring"}, Currency: "BRL", State: ledger.BudgetOpen, Epoch: ledger.Epoch{Number: 3, Buckets: 2, Retired: 1}}
+	for i, a := range []int64{60, 30, 10} {
+		v.Buckets = append(v.Buckets, ledger.Bucket{ID: ledger.BucketID{Budget: v.Budget.ID, Index: uint16(i)}, Balances: ledger.Balances{Funded: a, Available: a}, Seq: 4})
+	}
+	v.Buckets = append(v.Buckets, ledger.Bucket{ID: ledger.BucketID{Budget: v.Budget.ID, Index: ledger.Unallocated}})
+	got := bucketStatuses(v, fakeLoads{}.Loads(v.Budget.ID))
+	if got.GetBudget().GetRoutingEpoch() != 3 || got.GetBudget().GetBuckets() != 2 || len(got.GetBuckets()) != 4 || math.Abs(got.GetSkew()-30./45) > 1e-9 {
+		t.Errorf("%v", got)
+	}
+	k := got.GetBuckets()
+	if f := k[0]; f.GetShare() != 0.6 || f.GetRatePerSecond() != 12.5 || f.GetQueued() != 4 || f.GetCommands() != 90 || f.GetBatches() != 9 || f.GetConflicts() != 2 || f.GetRetries() != 3 {
+		t.Errorf("bucket 0 is %v", f)
+	}
+	for i, want := range []struct{ retired, unallocated bool }{{}, {}, {true, false}, {false, true}} {
+		if b := k[i].GetBalances(); b.GetRetired() != want.retired || b.GetUnallocated() != want.unallocated {
+			t.Errorf("bucket %d is %v", i, b)
+		}
+	}
+	w := newWorld(t)
+	res, err := w.client(t).GetBuckets(t.Context(), "spring")
+	if err != nil || len(res.GetBuckets()) != 2 || res.GetBuckets()[0].GetShare() != 1 || res.GetBuckets()[0].GetCommands() != 0 {
+		t.Errorf("without loads: %v, %v", res, err)
+	}
+	if _, err := w.client(t).GetBuckets(t.Context(), "none"); refusal(t, err).Detail.GetReason() != "BUDGET_NOT_FOUND" {
+		t.Errorf("of no budget: %v", err)
 	}
 }
 

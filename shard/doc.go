@@ -15,4 +15,13 @@
 // A route is a guess that the store checks: a batch that holds a command of
 // another bucket hands it back, and it moves to that bucket's queue. Two nodes
 // that both serve a bucket are slow, never wrong: the transaction decides.
+//
+// When a budget is resharded, what is on its way by the old routing epoch is
+// handed back in this way, too, and what repeats an old command to where its
+// reservation is. Commands of one call on one benefit keep their order through
+// it: once the first of them has left its queue, the next waits for its answer.
+//
+// A command on the budget as a whole, or a move between two buckets, commits
+// while no other batch of that budget does (turnstiles): it would conflict with
+// one or another of many busy buckets at every attempt.
 package shard

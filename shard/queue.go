@@ -47,7 +47,7 @@ type task struct {
 	cmd    ledger.Command
 	at     ledger.BucketID
 	routed bool
-	hops   atomic.Int32 // how often it changed queue
+	hops   int // how often it changed queue
 	group  *group
 	// next is the command of the same call that must come after this one;
 	// waits: this is such a command.
@@ -55,9 +55,10 @@ type task struct {
 	waits bool
 	// after is the command before this one on the same benefit that was put
 	// into the same queue, followed: there is one after this one. They keep
-	// their order by the queue's, until the first of them is rerouted.
+	// their order by the queue's, until the first of them has strayed from it.
 	after    *task
 	followed bool
+	strayed  atomic.Bool // was rerouted or parked
 	taken    bool // was in a batch, or is parked: it runs whatever its caller does
 	state    atomic.Int32
 	reply    ledger.Reply
@@ -82,10 +83,10 @@ func (t *task) finish(r ledger.Reply) (orphan bool) {
 	return orphan
 }
 
-// park makes the task wait for the one before it, if that has changed queue and
-// is not done: in another queue this one could overtake it.
+// park makes the task wait for the one before it, if that is no longer before it
+// in the same queue and is not done: this one could overtake it.
 func (t *task) park() bool {
-	if t.after == nil || t.after.hops.Load() == 0 {
+	if t.after == nil || !t.after.strayed.Load() {
 		return false
 	}
 	t.group.mu.Lock()
@@ -93,6 +94,7 @@ func (t *task) park() bool {
 	if t.after.state.Load() == taskDone {
 		return false
 	}
+	t.strayed.Store(true)
 	t.after.next = t
 	return true
 }
@@ -266,8 +268,13 @@ func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
 	}()
 	q.e.count.batch(len(batch))
 	out, err = q.e.store.Apply(ctx, q.at, cmds)
+	attempts := attemptsOf(out, err)
+	if attempts > 1 {
+		q.e.count.conflicts.Add(1)
+		q.e.count.retries.Add(uint64(attempts - 1))
+	}
 	if q.at != nil {
-		q.e.loads.batch(q.id, len(batch), attemptsOf(out, err), time.Now())
+		q.e.loads.batch(q.id, len(batch), attempts, time.Now())
 	}
 	return out, err
 }
@@ -297,7 +304,8 @@ func splits(err error) bool {
 // reroute moves a command to the queue of the bucket that the store named.
 func (q *queue) reroute(t *task, to ledger.BucketID) {
 	q.e.count.reroutes.Add(1)
-	if t.hops.Add(1) > maxHops {
+	t.strayed.Store(true)
+	if t.hops++; t.hops > maxHops {
 		q.e.answer(t, ledger.Reply{Err: &ledger.Rejection{
 			Code:    ledger.Unavailable,
 			Message: "the command's bucket kept changing", RetryAfter: 50 * time.Millisecond,

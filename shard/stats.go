@@ -17,6 +17,9 @@ type Stats struct {
 	// Commands and Batches count what was sent to the store; Splits the
 	// batches that were halved, Reroutes the commands that changed queue.
 	Commands, Batches, Splits, Reroutes uint64
+	// Conflicts counts the batches that another writer got in the way of, and
+	// Retries how often they were tried again.
+	Conflicts, Retries uint64
 	// Overloaded counts refused commands, Skipped the Reserves answered with
 	// "no benefit".
 	Overloaded, Skipped uint64
@@ -26,7 +29,7 @@ type Stats struct {
 }
 
 type counters struct {
-	commands, batches, splits, reroutes, overloaded, skipped atomic.Uint64
+	commands, batches, splits, reroutes, conflicts, retries, overloaded, skipped atomic.Uint64
 
 	sizes [sizeClasses]atomic.Uint64
 }
@@ -45,6 +48,8 @@ func (e *Executor) Stats() Stats {
 		Batches:    e.count.batches.Load(),
 		Splits:     e.count.splits.Load(),
 		Reroutes:   e.count.reroutes.Load(),
+		Conflicts:  e.count.conflicts.Load(),
+		Retries:    e.count.retries.Load(),
 		Overloaded: e.count.overloaded.Load(),
 		Skipped:    e.count.skipped.Load(),
 	}

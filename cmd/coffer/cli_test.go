@@ -124,6 +124,42 @@ func TestOrderLife(t *testing.T) {
 	checkAudit(t, s.cli(t, "audit"))
 }
 
+// A budget is divided anew while an order of it is open.
+func TestReshard(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "SPRING", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "SPRING", "--amount", "1600.00")
+	s.cli(t, "order", "reserve", "o-1", "b", "--budget", "SPRING", "--amount", "16.00")
+	contains(t, s.cli(t, "budget", "reshard", "SPRING", "16", "--key", "up"), "budget SPRING divided over 16 buckets", "1,584.00")
+	contains(t, s.cli(t, "budget", "reshard", "SPRING", "16", "--key", "up"), "done before")
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT", "budget", "reshard", "SPRING", "8", "--key", "up", "--server", s.url)
+	fails(t, exitFailed, "buckets 16 is what budget SPRING has already", "budget", "reshard", "SPRING", "16", "--server", s.url)
+	fails(t, exitFailed, "buckets 257 is out of range", "budget", "reshard", "SPRING", "257", "--server", s.url)
+	fails(t, exitFailed, "buckets 0 is out of range (allowed: 1 to 256)", "budget", "reshard", "SPRING", "0", "--server", s.url)
+	contains(t, s.cli(t, "order", "commit", "o-1", "b"), "COMMITTED", "0/")
+	s.cli(t, "budget", "reshard", "SPRING", "2")
+	out := s.cli(t, "budget", "buckets", "SPRING")
+	contains(t, out, "routing epoch 3, 2 buckets in use, skew 0.00 of an equal share", "living", "retired", "792.00", "50.0 %")
+	if n := strings.Count(out, "retired"); n != 14 {
+		t.Errorf("%d buckets are retired, want 14:\n%s", n, out)
+	}
+	type buckets struct {
+		Budget  struct{ Buckets, RoutingEpoch int }
+		Buckets []struct {
+			Balances struct{ Retired bool }
+			Share    float64
+			Commands string
+		}
+	}
+	b := decode[buckets](t, s.cli(t, "budget", "buckets", "SPRING", "--json"))
+	if b.Budget.Buckets != 2 || b.Budget.RoutingEpoch != 3 || len(b.Buckets) != 16 || b.Buckets[1].Share != 0.5 || !b.Buckets[2].Balances.Retired || b.Buckets[0].Commands == "0" {
+		t.Errorf("%+v", b)
+	}
+	contains(t, s.cli(t, "ledger", "entries", "SPRING"), "RESHARD", "reshard:up")
+	contains(t, s.cli(t, "ledger", "replay", "SPRING"), "replay: ok", "1,600.00")
+	checkAudit(t, s.cli(t, "audit"))
+}
+
 // checkAudit sees that an audit looked at something and ends as it must.
 func checkAudit(t *testing.T, out string) {
 	t.Helper()

@@ -84,7 +84,7 @@ func (b *bench) one(c ledger.Command) ledger.Reply {
 		return ledger.Reply{Err: r}
 	}
 	var at *ledger.BucketID
-	for range 4 {
+	for range 64 { // tests may reshard meanwhile
 		got, err := b.Apply(context.Background(), at, []ledger.Command{c})
 		if err != nil {
 			return ledger.Reply{Err: err}

@@ -544,9 +544,12 @@ type BucketBalances struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Bucket uint32                 `protobuf:"varint,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	// The bucket that takes reversals of a closed budget.
-	Unallocated   bool      `protobuf:"varint,2,opt,name=unallocated,proto3" json:"unallocated,omitempty"`
-	Balances      *Balances `protobuf:"bytes,3,opt,name=balances,proto3" json:"balances,omitempty"`
-	LastSeq       uint64    `protobuf:"varint,4,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	Unallocated bool      `protobuf:"varint,2,opt,name=unallocated,proto3" json:"unallocated,omitempty"`
+	Balances    *Balances `protobuf:"bytes,3,opt,name=balances,proto3" json:"balances,omitempty"`
+	LastSeq     uint64    `protobuf:"varint,4,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	// No new reservation goes here since the budget was resharded; the
+	// reservations it has are settled here.
+	Retired       bool `protobuf:"varint,5,opt,name=retired,proto3" json:"retired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -607,6 +610,13 @@ func (x *BucketBalances) GetLastSeq() uint64 {
 		return x.LastSeq
 	}
 	return 0
+}
+
+func (x *BucketBalances) GetRetired() bool {
+	if x != nil {
+		return x.Retired
+	}
+	return false
 }
 
 type CreateBudgetRequest struct {
@@ -1484,6 +1494,332 @@ func (x *CloseBudgetResponse) GetReplayed() bool {
 	return false
 }
 
+type ReshardBudgetRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Budget string                 `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
+	// 1 to 256, and not what the budget has.
+	Buckets        uint32 `protobuf:"varint,2,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReshardBudgetRequest) Reset() {
+	*x = ReshardBudgetRequest{}
+	mi := &file_coffer_v1_budget_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReshardBudgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReshardBudgetRequest) ProtoMessage() {}
+
+func (x *ReshardBudgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_budget_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReshardBudgetRequest.ProtoReflect.Descriptor instead.
+func (*ReshardBudgetRequest) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReshardBudgetRequest) GetBudget() string {
+	if x != nil {
+		return x.Budget
+	}
+	return ""
+}
+
+func (x *ReshardBudgetRequest) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *ReshardBudgetRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+type ReshardBudgetResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Budget        *Budget                `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
+	Replayed      bool                   `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReshardBudgetResponse) Reset() {
+	*x = ReshardBudgetResponse{}
+	mi := &file_coffer_v1_budget_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReshardBudgetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReshardBudgetResponse) ProtoMessage() {}
+
+func (x *ReshardBudgetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_budget_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReshardBudgetResponse.ProtoReflect.Descriptor instead.
+func (*ReshardBudgetResponse) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReshardBudgetResponse) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *ReshardBudgetResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
+type GetBucketsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Budget        string                 `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBucketsRequest) Reset() {
+	*x = GetBucketsRequest{}
+	mi := &file_coffer_v1_budget_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBucketsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBucketsRequest) ProtoMessage() {}
+
+func (x *GetBucketsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_budget_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBucketsRequest.ProtoReflect.Descriptor instead.
+func (*GetBucketsRequest) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetBucketsRequest) GetBudget() string {
+	if x != nil {
+		return x.Budget
+	}
+	return ""
+}
+
+type GetBucketsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Budget  *Budget                `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
+	Buckets []*BucketStatus        `protobuf:"bytes,2,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	// How far the fullest and the emptiest bucket in use are apart in what is
+	// available, in equal shares: 0 is level.
+	Skew          float64 `protobuf:"fixed64,3,opt,name=skew,proto3" json:"skew,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetBucketsResponse) Reset() {
+	*x = GetBucketsResponse{}
+	mi := &file_coffer_v1_budget_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetBucketsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetBucketsResponse) ProtoMessage() {}
+
+func (x *GetBucketsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_budget_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetBucketsResponse.ProtoReflect.Descriptor instead.
+func (*GetBucketsResponse) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetBucketsResponse) GetBudget() *Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *GetBucketsResponse) GetBuckets() []*BucketStatus {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *GetBucketsResponse) GetSkew() float64 {
+	if x != nil {
+		return x.Skew
+	}
+	return 0
+}
+
+// BucketStatus is a bucket and what the node that answers did to it since it
+// started counting.
+type BucketStatus struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Balances *BucketBalances        `protobuf:"bytes,1,opt,name=balances,proto3" json:"balances,omitempty"`
+	// The part of what the budget has available, 0 to 1.
+	Share float64 `protobuf:"fixed64,2,opt,name=share,proto3" json:"share,omitempty"`
+	// Commands of a second, over the last ten seconds or so.
+	RatePerSecond float64 `protobuf:"fixed64,3,opt,name=rate_per_second,json=ratePerSecond,proto3" json:"rate_per_second,omitempty"`
+	// Commands that wait now.
+	Queued   uint32 `protobuf:"varint,4,opt,name=queued,proto3" json:"queued,omitempty"`
+	Commands uint64 `protobuf:"varint,5,opt,name=commands,proto3" json:"commands,omitempty"`
+	Batches  uint64 `protobuf:"varint,6,opt,name=batches,proto3" json:"batches,omitempty"`
+	// Batches that another writer got in the way of, and how often they were
+	// tried again.
+	Conflicts     uint64 `protobuf:"varint,7,opt,name=conflicts,proto3" json:"conflicts,omitempty"`
+	Retries       uint64 `protobuf:"varint,8,opt,name=retries,proto3" json:"retries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BucketStatus) Reset() {
+	*x = BucketStatus{}
+	mi := &file_coffer_v1_budget_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BucketStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BucketStatus) ProtoMessage() {}
+
+func (x *BucketStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_budget_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
+func (*BucketStatus) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_budget_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BucketStatus) GetBalances() *BucketBalances {
+	if x != nil {
+		return x.Balances
+	}
+	return nil
+}
+
+func (x *BucketStatus) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetRatePerSecond() float64 {
+	if x != nil {
+		return x.RatePerSecond
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetCommands() uint64 {
+	if x != nil {
+		return x.Commands
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetConflicts() uint64 {
+	if x != nil {
+		return x.Conflicts
+	}
+	return 0
+}
+
+func (x *BucketStatus) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
 var File_coffer_v1_budget_proto protoreflect.FileDescriptor
 
 const file_coffer_v1_budget_proto_rawDesc = "" +
@@ -1515,12 +1851,13 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\vcreate_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12/\n" +
 	"\bbalances\x18\b \x01(\v2\x13.coffer.v1.BalancesR\bbalances\x12)\n" +
-	"\x04kind\x18\t \x01(\x0e2\x15.coffer.v1.BudgetKindR\x04kind\"\x96\x01\n" +
+	"\x04kind\x18\t \x01(\x0e2\x15.coffer.v1.BudgetKindR\x04kind\"\xb0\x01\n" +
 	"\x0eBucketBalances\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\rR\x06bucket\x12 \n" +
 	"\vunallocated\x18\x02 \x01(\bR\vunallocated\x12/\n" +
 	"\bbalances\x18\x03 \x01(\v2\x13.coffer.v1.BalancesR\bbalances\x12\x19\n" +
-	"\blast_seq\x18\x04 \x01(\x04R\alastSeq\"\xb5\x01\n" +
+	"\blast_seq\x18\x04 \x01(\x04R\alastSeq\x12\x18\n" +
+	"\aretired\x18\x05 \x01(\bR\aretired\"\xb5\x01\n" +
 	"\x13CreateBudgetRequest\x12\"\n" +
 	"\x06budget\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\x12%\n" +
@@ -1586,7 +1923,32 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\x0eidempotencyKey\"\\\n" +
 	"\x13CloseBudgetResponse\x12)\n" +
 	"\x06budget\x18\x01 \x01(\v2\x11.coffer.v1.BudgetR\x06budget\x12\x1a\n" +
-	"\breplayed\x18\x02 \x01(\bR\breplayed*t\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\"\x93\x01\n" +
+	"\x14ReshardBudgetRequest\x12\"\n" +
+	"\x06budget\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\x12\"\n" +
+	"\abuckets\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\abuckets\x123\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x01R\x0eidempotencyKey\"^\n" +
+	"\x15ReshardBudgetResponse\x12)\n" +
+	"\x06budget\x18\x01 \x01(\v2\x11.coffer.v1.BudgetR\x06budget\x12\x1a\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\"7\n" +
+	"\x11GetBucketsRequest\x12\"\n" +
+	"\x06budget\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\"\x86\x01\n" +
+	"\x12GetBucketsResponse\x12)\n" +
+	"\x06budget\x18\x01 \x01(\v2\x11.coffer.v1.BudgetR\x06budget\x121\n" +
+	"\abuckets\x18\x02 \x03(\v2\x17.coffer.v1.BucketStatusR\abuckets\x12\x12\n" +
+	"\x04skew\x18\x03 \x01(\x01R\x04skew\"\x89\x02\n" +
+	"\fBucketStatus\x125\n" +
+	"\bbalances\x18\x01 \x01(\v2\x19.coffer.v1.BucketBalancesR\bbalances\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x01R\x05share\x12&\n" +
+	"\x0frate_per_second\x18\x03 \x01(\x01R\rratePerSecond\x12\x16\n" +
+	"\x06queued\x18\x04 \x01(\rR\x06queued\x12\x1a\n" +
+	"\bcommands\x18\x05 \x01(\x04R\bcommands\x12\x18\n" +
+	"\abatches\x18\x06 \x01(\x04R\abatches\x12\x1c\n" +
+	"\tconflicts\x18\a \x01(\x04R\tconflicts\x12\x18\n" +
+	"\aretries\x18\b \x01(\x04R\aretries*t\n" +
 	"\vBudgetState\x12\x1c\n" +
 	"\x18BUDGET_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11BUDGET_STATE_OPEN\x10\x01\x12\x17\n" +
@@ -1611,7 +1973,7 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"BudgetKind\x12\x1b\n" +
 	"\x17BUDGET_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15BUDGET_KIND_PROMOTION\x10\x01\x12\x16\n" +
-	"\x12BUDGET_KIND_WALLET\x10\x022\x92\x05\n" +
+	"\x12BUDGET_KIND_WALLET\x10\x022\xb6\x06\n" +
 	"\rBudgetService\x12O\n" +
 	"\fCreateBudget\x12\x1e.coffer.v1.CreateBudgetRequest\x1a\x1f.coffer.v1.CreateBudgetResponse\x12K\n" +
 	"\tGetBudget\x12\x1b.coffer.v1.GetBudgetRequest\x1a\x1c.coffer.v1.GetBudgetResponse\"\x03\x90\x02\x01\x12Q\n" +
@@ -1621,7 +1983,10 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\fDefundBudget\x12\x1e.coffer.v1.DefundBudgetRequest\x1a\x1f.coffer.v1.DefundBudgetResponse\x12O\n" +
 	"\fFreezeBudget\x12\x1e.coffer.v1.FreezeBudgetRequest\x1a\x1f.coffer.v1.FreezeBudgetResponse\x12U\n" +
 	"\x0eUnfreezeBudget\x12 .coffer.v1.UnfreezeBudgetRequest\x1a!.coffer.v1.UnfreezeBudgetResponse\x12L\n" +
-	"\vCloseBudget\x12\x1d.coffer.v1.CloseBudgetRequest\x1a\x1e.coffer.v1.CloseBudgetResponseB>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
+	"\vCloseBudget\x12\x1d.coffer.v1.CloseBudgetRequest\x1a\x1e.coffer.v1.CloseBudgetResponse\x12R\n" +
+	"\rReshardBudget\x12\x1f.coffer.v1.ReshardBudgetRequest\x1a .coffer.v1.ReshardBudgetResponse\x12N\n" +
+	"\n" +
+	"GetBuckets\x12\x1c.coffer.v1.GetBucketsRequest\x1a\x1d.coffer.v1.GetBucketsResponse\"\x03\x90\x02\x01B>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
 
 var (
 	file_coffer_v1_budget_proto_rawDescOnce sync.Once
@@ -1636,7 +2001,7 @@ func file_coffer_v1_budget_proto_rawDescGZIP() []byte {
 }
 
 var file_coffer_v1_budget_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_coffer_v1_budget_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_coffer_v1_budget_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_coffer_v1_budget_proto_goTypes = []any{
 	(BudgetState)(0),               // 0: coffer.v1.BudgetState
 	(LateCommit)(0),                // 1: coffer.v1.LateCommit
@@ -1663,22 +2028,27 @@ var file_coffer_v1_budget_proto_goTypes = []any{
 	(*UnfreezeBudgetResponse)(nil), // 22: coffer.v1.UnfreezeBudgetResponse
 	(*CloseBudgetRequest)(nil),     // 23: coffer.v1.CloseBudgetRequest
 	(*CloseBudgetResponse)(nil),    // 24: coffer.v1.CloseBudgetResponse
-	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*Balances)(nil),               // 27: coffer.v1.Balances
+	(*ReshardBudgetRequest)(nil),   // 25: coffer.v1.ReshardBudgetRequest
+	(*ReshardBudgetResponse)(nil),  // 26: coffer.v1.ReshardBudgetResponse
+	(*GetBucketsRequest)(nil),      // 27: coffer.v1.GetBucketsRequest
+	(*GetBucketsResponse)(nil),     // 28: coffer.v1.GetBucketsResponse
+	(*BucketStatus)(nil),           // 29: coffer.v1.BucketStatus
+	(*durationpb.Duration)(nil),    // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(*Balances)(nil),               // 32: coffer.v1.Balances
 }
 var file_coffer_v1_budget_proto_depIdxs = []int32{
 	1,  // 0: coffer.v1.BudgetPolicy.late_commit:type_name -> coffer.v1.LateCommit
 	2,  // 1: coffer.v1.BudgetPolicy.exhaustion:type_name -> coffer.v1.Exhaustion
 	3,  // 2: coffer.v1.BudgetPolicy.on_unavailable:type_name -> coffer.v1.OnUnavailable
 	5,  // 3: coffer.v1.BudgetPolicy.over_commit:type_name -> coffer.v1.OverCommit
-	25, // 4: coffer.v1.BudgetPolicy.max_lifetime:type_name -> google.protobuf.Duration
+	30, // 4: coffer.v1.BudgetPolicy.max_lifetime:type_name -> google.protobuf.Duration
 	0,  // 5: coffer.v1.Budget.state:type_name -> coffer.v1.BudgetState
 	6,  // 6: coffer.v1.Budget.policy:type_name -> coffer.v1.BudgetPolicy
-	26, // 7: coffer.v1.Budget.create_time:type_name -> google.protobuf.Timestamp
-	27, // 8: coffer.v1.Budget.balances:type_name -> coffer.v1.Balances
+	31, // 7: coffer.v1.Budget.create_time:type_name -> google.protobuf.Timestamp
+	32, // 8: coffer.v1.Budget.balances:type_name -> coffer.v1.Balances
 	4,  // 9: coffer.v1.Budget.kind:type_name -> coffer.v1.BudgetKind
-	27, // 10: coffer.v1.BucketBalances.balances:type_name -> coffer.v1.Balances
+	32, // 10: coffer.v1.BucketBalances.balances:type_name -> coffer.v1.Balances
 	6,  // 11: coffer.v1.CreateBudgetRequest.policy:type_name -> coffer.v1.BudgetPolicy
 	7,  // 12: coffer.v1.CreateBudgetResponse.budget:type_name -> coffer.v1.Budget
 	7,  // 13: coffer.v1.GetBudgetResponse.budget:type_name -> coffer.v1.Budget
@@ -1689,27 +2059,35 @@ var file_coffer_v1_budget_proto_depIdxs = []int32{
 	7,  // 18: coffer.v1.FreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
 	7,  // 19: coffer.v1.UnfreezeBudgetResponse.budget:type_name -> coffer.v1.Budget
 	7,  // 20: coffer.v1.CloseBudgetResponse.budget:type_name -> coffer.v1.Budget
-	9,  // 21: coffer.v1.BudgetService.CreateBudget:input_type -> coffer.v1.CreateBudgetRequest
-	11, // 22: coffer.v1.BudgetService.GetBudget:input_type -> coffer.v1.GetBudgetRequest
-	13, // 23: coffer.v1.BudgetService.ListBudgets:input_type -> coffer.v1.ListBudgetsRequest
-	15, // 24: coffer.v1.BudgetService.FundBudget:input_type -> coffer.v1.FundBudgetRequest
-	17, // 25: coffer.v1.BudgetService.DefundBudget:input_type -> coffer.v1.DefundBudgetRequest
-	19, // 26: coffer.v1.BudgetService.FreezeBudget:input_type -> coffer.v1.FreezeBudgetRequest
-	21, // 27: coffer.v1.BudgetService.UnfreezeBudget:input_type -> coffer.v1.UnfreezeBudgetRequest
-	23, // 28: coffer.v1.BudgetService.CloseBudget:input_type -> coffer.v1.CloseBudgetRequest
-	10, // 29: coffer.v1.BudgetService.CreateBudget:output_type -> coffer.v1.CreateBudgetResponse
-	12, // 30: coffer.v1.BudgetService.GetBudget:output_type -> coffer.v1.GetBudgetResponse
-	14, // 31: coffer.v1.BudgetService.ListBudgets:output_type -> coffer.v1.ListBudgetsResponse
-	16, // 32: coffer.v1.BudgetService.FundBudget:output_type -> coffer.v1.FundBudgetResponse
-	18, // 33: coffer.v1.BudgetService.DefundBudget:output_type -> coffer.v1.DefundBudgetResponse
-	20, // 34: coffer.v1.BudgetService.FreezeBudget:output_type -> coffer.v1.FreezeBudgetResponse
-	22, // 35: coffer.v1.BudgetService.UnfreezeBudget:output_type -> coffer.v1.UnfreezeBudgetResponse
-	24, // 36: coffer.v1.BudgetService.CloseBudget:output_type -> coffer.v1.CloseBudgetResponse
-	29, // [29:37] is the sub-list for method output_type
-	21, // [21:29] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	7,  // 21: coffer.v1.ReshardBudgetResponse.budget:type_name -> coffer.v1.Budget
+	7,  // 22: coffer.v1.GetBucketsResponse.budget:type_name -> coffer.v1.Budget
+	29, // 23: coffer.v1.GetBucketsResponse.buckets:type_name -> coffer.v1.BucketStatus
+	8,  // 24: coffer.v1.BucketStatus.balances:type_name -> coffer.v1.BucketBalances
+	9,  // 25: coffer.v1.BudgetService.CreateBudget:input_type -> coffer.v1.CreateBudgetRequest
+	11, // 26: coffer.v1.BudgetService.GetBudget:input_type -> coffer.v1.GetBudgetRequest
+	13, // 27: coffer.v1.BudgetService.ListBudgets:input_type -> coffer.v1.ListBudgetsRequest
+	15, // 28: coffer.v1.BudgetService.FundBudget:input_type -> coffer.v1.FundBudgetRequest
+	17, // 29: coffer.v1.BudgetService.DefundBudget:input_type -> coffer.v1.DefundBudgetRequest
+	19, // 30: coffer.v1.BudgetService.FreezeBudget:input_type -> coffer.v1.FreezeBudgetRequest
+	21, // 31: coffer.v1.BudgetService.UnfreezeBudget:input_type -> coffer.v1.UnfreezeBudgetRequest
+	23, // 32: coffer.v1.BudgetService.CloseBudget:input_type -> coffer.v1.CloseBudgetRequest
+	25, // 33: coffer.v1.BudgetService.ReshardBudget:input_type -> coffer.v1.ReshardBudgetRequest
+	27, // 34: coffer.v1.BudgetService.GetBuckets:input_type -> coffer.v1.GetBucketsRequest
+	10, // 35: coffer.v1.BudgetService.CreateBudget:output_type -> coffer.v1.CreateBudgetResponse
+	12, // 36: coffer.v1.BudgetService.GetBudget:output_type -> coffer.v1.GetBudgetResponse
+	14, // 37: coffer.v1.BudgetService.ListBudgets:output_type -> coffer.v1.ListBudgetsResponse
+	16, // 38: coffer.v1.BudgetService.FundBudget:output_type -> coffer.v1.FundBudgetResponse
+	18, // 39: coffer.v1.BudgetService.DefundBudget:output_type -> coffer.v1.DefundBudgetResponse
+	20, // 40: coffer.v1.BudgetService.FreezeBudget:output_type -> coffer.v1.FreezeBudgetResponse
+	22, // 41: coffer.v1.BudgetService.UnfreezeBudget:output_type -> coffer.v1.UnfreezeBudgetResponse
+	24, // 42: coffer.v1.BudgetService.CloseBudget:output_type -> coffer.v1.CloseBudgetResponse
+	26, // 43: coffer.v1.BudgetService.ReshardBudget:output_type -> coffer.v1.ReshardBudgetResponse
+	28, // 44: coffer.v1.BudgetService.GetBuckets:output_type -> coffer.v1.GetBucketsResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_coffer_v1_budget_proto_init() }
@@ -1724,7 +2102,7 @@ func file_coffer_v1_budget_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coffer_v1_budget_proto_rawDesc), len(file_coffer_v1_budget_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   20,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

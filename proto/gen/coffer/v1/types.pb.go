@@ -217,6 +217,8 @@ const (
 	EntryType_ENTRY_TYPE_CLOSE       EntryType = 14
 	EntryType_ENTRY_TYPE_MOVE_OUT    EntryType = 15
 	EntryType_ENTRY_TYPE_MOVE_IN     EntryType = 16
+	// Its peer is the last bucket that orders go to from then on.
+	EntryType_ENTRY_TYPE_RESHARD EntryType = 17
 	// Of jobs; their reclaims are RECLAIM.
 	EntryType_ENTRY_TYPE_CHARGE EntryType = 32
 	EntryType_ENTRY_TYPE_REFUND EntryType = 33
@@ -244,6 +246,7 @@ var (
 		14: "ENTRY_TYPE_CLOSE",
 		15: "ENTRY_TYPE_MOVE_OUT",
 		16: "ENTRY_TYPE_MOVE_IN",
+		17: "ENTRY_TYPE_RESHARD",
 		32: "ENTRY_TYPE_CHARGE",
 		33: "ENTRY_TYPE_REFUND",
 		34: "ENTRY_TYPE_HOLD",
@@ -267,6 +270,7 @@ var (
 		"ENTRY_TYPE_CLOSE":       14,
 		"ENTRY_TYPE_MOVE_OUT":    15,
 		"ENTRY_TYPE_MOVE_IN":     16,
+		"ENTRY_TYPE_RESHARD":     17,
 		"ENTRY_TYPE_CHARGE":      32,
 		"ENTRY_TYPE_REFUND":      33,
 		"ENTRY_TYPE_HOLD":        34,
@@ -1809,7 +1813,7 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\x10OPERATION_REFUND\x10!\x12\x1c\n" +
 	"\x18OPERATION_RECLAIM_CHARGE\x10\"\x12\x12\n" +
 	"\x0eOPERATION_HOLD\x10#\x12\x14\n" +
-	"\x10OPERATION_SETTLE\x10$*\xfa\x03\n" +
+	"\x10OPERATION_SETTLE\x10$*\x92\x04\n" +
 	"\tEntryType\x12\x1a\n" +
 	"\x16ENTRY_TYPE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ENTRY_TYPE_RESERVE\x10\x01\x12\x15\n" +
@@ -1828,7 +1832,8 @@ const file_coffer_v1_types_proto_rawDesc = "" +
 	"\x13ENTRY_TYPE_UNFREEZE\x10\r\x12\x14\n" +
 	"\x10ENTRY_TYPE_CLOSE\x10\x0e\x12\x17\n" +
 	"\x13ENTRY_TYPE_MOVE_OUT\x10\x0f\x12\x16\n" +
-	"\x12ENTRY_TYPE_MOVE_IN\x10\x10\x12\x15\n" +
+	"\x12ENTRY_TYPE_MOVE_IN\x10\x10\x12\x16\n" +
+	"\x12ENTRY_TYPE_RESHARD\x10\x11\x12\x15\n" +
 	"\x11ENTRY_TYPE_CHARGE\x10 \x12\x15\n" +
 	"\x11ENTRY_TYPE_REFUND\x10!\x12\x13\n" +
 	"\x0fENTRY_TYPE_HOLD\x10\"\x12\x15\n" +

@@ -41,6 +41,11 @@ const (
 	BudgetServiceUnfreezeBudgetProcedure = "/coffer.v1.BudgetService/UnfreezeBudget"
 	// BudgetServiceCloseBudgetProcedure is the procedure name of the BudgetService's CloseBudget RPC.
 	BudgetServiceCloseBudgetProcedure = "/coffer.v1.BudgetService/CloseBudget"
+	// BudgetServiceReshardBudgetProcedure is the procedure name of the BudgetService's ReshardBudget
+	// RPC.
+	BudgetServiceReshardBudgetProcedure = "/coffer.v1.BudgetService/ReshardBudget"
+	// BudgetServiceGetBucketsProcedure is the procedure name of the BudgetService's GetBuckets RPC.
+	BudgetServiceGetBucketsProcedure = "/coffer.v1.BudgetService/GetBuckets"
 )
 
 var (
@@ -102,6 +107,21 @@ var (
 			Procedure:  BudgetServiceCloseBudgetProcedure,
 		}
 	})
+	budgetServiceReshardBudgetSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_coffer_v1_budget_proto.Services().ByName("BudgetService").Methods().ByName("ReshardBudget"),
+			Procedure:  BudgetServiceReshardBudgetProcedure,
+		}
+	})
+	budgetServiceGetBucketsSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeUnary,
+			Schema:           v1.File_coffer_v1_budget_proto.Services().ByName("BudgetService").Methods().ByName("GetBuckets"),
+			Procedure:        BudgetServiceGetBucketsProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
 )
 
 // BudgetServiceClient is a client for the coffer.v1.BudgetService service.
@@ -122,6 +142,13 @@ type BudgetServiceClient interface {
 	// CloseBudget refuses new reservations for ever. What is reserved can still
 	// be committed, released and refunded.
 	CloseBudget(context.Context, *v1.CloseBudgetRequest) (*v1.CloseBudgetResponse, error)
+	// ReshardBudget divides a budget over another number of buckets while it is
+	// in use. Reservations stay in the bucket they were made in; what is
+	// available is spread evenly over the new buckets in the same transaction.
+	ReshardBudget(context.Context, *v1.ReshardBudgetRequest) (*v1.ReshardBudgetResponse, error)
+	// GetBuckets tells how a budget's money and load are divided. Rates and
+	// counts are those of the node that answers.
+	GetBuckets(context.Context, *v1.GetBucketsRequest) (*v1.GetBucketsResponse, error)
 }
 
 // NewBudgetServiceClient constructs a client for the coffer.v1.BudgetService service. Multiple
@@ -148,6 +175,13 @@ type BudgetServiceHandler interface {
 	// CloseBudget refuses new reservations for ever. What is reserved can still
 	// be committed, released and refunded.
 	CloseBudget(context.Context, *v1.CloseBudgetRequest) (*v1.CloseBudgetResponse, error)
+	// ReshardBudget divides a budget over another number of buckets while it is
+	// in use. Reservations stay in the bucket they were made in; what is
+	// available is spread evenly over the new buckets in the same transaction.
+	ReshardBudget(context.Context, *v1.ReshardBudgetRequest) (*v1.ReshardBudgetResponse, error)
+	// GetBuckets tells how a budget's money and load are divided. Rates and
+	// counts are those of the node that answers.
+	GetBuckets(context.Context, *v1.GetBucketsRequest) (*v1.GetBucketsResponse, error)
 }
 
 // RegisterBudgetServiceHandler registers svc as the coffer.v1.BudgetService implementation on
@@ -163,6 +197,8 @@ func RegisterBudgetServiceHandler(server *connect.Server, svc BudgetServiceHandl
 		connect.Method{Spec: budgetServiceFreezeBudgetSpec(), Handler: adapter.freezeBudget},
 		connect.Method{Spec: budgetServiceUnfreezeBudgetSpec(), Handler: adapter.unfreezeBudget},
 		connect.Method{Spec: budgetServiceCloseBudgetSpec(), Handler: adapter.closeBudget},
+		connect.Method{Spec: budgetServiceReshardBudgetSpec(), Handler: adapter.reshardBudget},
+		connect.Method{Spec: budgetServiceGetBucketsSpec(), Handler: adapter.getBuckets},
 	)
 }
 
@@ -199,6 +235,14 @@ func (UnimplementedBudgetServiceHandler) UnfreezeBudget(context.Context, *v1.Unf
 
 func (UnimplementedBudgetServiceHandler) CloseBudget(context.Context, *v1.CloseBudgetRequest) (*v1.CloseBudgetResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.BudgetService.CloseBudget is not implemented")
+}
+
+func (UnimplementedBudgetServiceHandler) ReshardBudget(context.Context, *v1.ReshardBudgetRequest) (*v1.ReshardBudgetResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.BudgetService.ReshardBudget is not implemented")
+}
+
+func (UnimplementedBudgetServiceHandler) GetBuckets(context.Context, *v1.GetBucketsRequest) (*v1.GetBucketsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.BudgetService.GetBuckets is not implemented")
 }
 
 type budgetServiceClient struct {
@@ -264,6 +308,22 @@ func (c *budgetServiceClient) UnfreezeBudget(ctx context.Context, req *v1.Unfree
 func (c *budgetServiceClient) CloseBudget(ctx context.Context, req *v1.CloseBudgetRequest) (*v1.CloseBudgetResponse, error) {
 	var res v1.CloseBudgetResponse
 	if err := c.client.CallUnary(ctx, budgetServiceCloseBudgetSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *budgetServiceClient) ReshardBudget(ctx context.Context, req *v1.ReshardBudgetRequest) (*v1.ReshardBudgetResponse, error) {
+	var res v1.ReshardBudgetResponse
+	if err := c.client.CallUnary(ctx, budgetServiceReshardBudgetSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *budgetServiceClient) GetBuckets(ctx context.Context, req *v1.GetBucketsRequest) (*v1.GetBucketsResponse, error) {
+	var res v1.GetBucketsResponse
+	if err := c.client.CallUnary(ctx, budgetServiceGetBucketsSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -361,6 +421,30 @@ func (h budgetServiceHandler) closeBudget(ctx context.Context, _ connect.Spec, s
 		return err
 	}
 	res, err := h.svc.CloseBudget(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h budgetServiceHandler) reshardBudget(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.ReshardBudgetRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.ReshardBudget(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h budgetServiceHandler) getBuckets(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.GetBucketsRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.GetBuckets(ctx, &req)
 	if err != nil {
 		return err
 	}
