@@ -59,7 +59,7 @@ type task struct {
 	after    *task
 	followed bool
 	strayed  atomic.Bool // was rerouted or parked
-	taken    bool // was in a batch, or is parked: it runs whatever its caller does
+	taken    bool        // was in a batch, or is parked: it runs whatever its caller does
 	state    atomic.Int32
 	reply    ledger.Reply
 }
