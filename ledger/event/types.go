@@ -35,6 +35,7 @@ var (
 		ledger.EntryClose:     prefix + "budget.closed.v1",
 		ledger.EntryMoveOut:   internal + "moved_out.v1",
 		ledger.EntryMoveIn:    internal + "moved_in.v1",
+		ledger.EntryReshard:   prefix + "budget.resharded.v1",
 	}
 	jobTypes = map[ledger.EntryType]string{
 		ledger.EntryExtend:  prefix + "job.extended.v1",
