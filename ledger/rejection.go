@@ -65,6 +65,12 @@ const (
 	FactNotFound     Code = "FACT_NOT_FOUND"
 	FactIllegalState Code = "FACT_ILLEGAL_STATE"
 	FactLimit        Code = "FACT_LIMIT"
+	BadCursor        Code = "BAD_CURSOR"
+	EventsTrimmed    Code = "EVENTS_TRIMMED"
+	SinkNotFound     Code = "SINK_NOT_FOUND"
+	SinkChanged      Code = "SINK_CHANGED"
+	SinkLimit        Code = "SINK_LIMIT"
+	ParkedNotFound   Code = "PARKED_NOT_FOUND"
 )
 
 // Class groups codes by what the caller can do about them. The RPC layer maps
@@ -136,6 +142,12 @@ var codeTable = []CodeInfo{
 	{FactNotFound, ClassNotFound, false, "check source, event id and tenant"},
 	{FactIllegalState, ClassState, false, "see the fact's current state"},
 	{FactLimit, ClassExhausted, false, "this order has as many facts as one order may have; look at them, and settle the rest by commands"},
+	{BadCursor, ClassInvalid, false, "use the id of an event of this store, or subscribe from the beginning"},
+	{EventsTrimmed, ClassState, false, "begin with the oldest event that is kept, and take what was missed from the ledger"},
+	{SinkNotFound, ClassNotFound, false, "check the sink's name and the tenant"},
+	{SinkChanged, ClassState, false, "read the sink again and repeat the change on what it is now"},
+	{SinkLimit, ClassExhausted, false, "delete a sink that is not needed"},
+	{ParkedNotFound, ClassNotFound, false, "list the sink's parked keys again; it may have been retried or skipped"},
 	{Overloaded, ClassRetry, false, "wait for the retry delay, then send the same request"},
 	{Draining, ClassRetry, false, "send the same request to another node"},
 	{Unavailable, ClassRetry, false, "send the same request again"},

@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"ledger/work":          {"ledger"},
 	"ledger/fact":          {"ledger", "ledger/work"},
 	"ledger/event":         {"ledger"},
-	"ledger/store":         {"ledger", "ledger/kv", "ledger/work", "ledger/fact"},
+	"ledger/store":         {"ledger", "ledger/kv", "ledger/work", "ledger/fact", "ledger/event"},
 	"shard":                {"ledger", "ledger/kv", "ledger/store"},
 	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
 	"proto/gen":            {"proto/gen"},
@@ -32,7 +32,8 @@ var mayImport = map[string][]string{
 	"rpc/inbox":            {},
 	"rpc/receiver":         {"ledger", "ledger/event"},
 	"node/relay/sink":      {"ledger", "ledger/event", "rpc/receiver"},
-	"node":                 {"node", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
+	"node/relay":           {"node/relay/sink", "ledger", "ledger/event", "ledger/store"},
+	"node":                 {"node", "node/relay", "node/relay/sink", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":                {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
 		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/work", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",

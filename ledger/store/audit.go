@@ -63,6 +63,7 @@ const (
 	checkCases
 	checkExpiry
 	checkLines
+	checkSinks
 	checkCount
 )
 
@@ -79,7 +80,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkDense:          {"seq_dense", "the entries of a bucket are numbered from 1 without gaps, up to the number in its row"},
 	checkChain:          {"chain_intact", "each block carries the hash of the block before it, and the bucket's row that of the last"},
 	checkTime:           {"time_forward", "the blocks of a bucket never go back in time"},
-	checkOutbox:         {"outbox_complete", "each block has exactly one outbox pointer and each pointer its block: an event exists if and only if its transition does"},
+	checkOutbox:         {"outbox_complete", "each block has exactly one outbox pointer, unless it was delivered and trimmed, and each pointer its block: an event exists if and only if its transition does"},
 	checkOutboxOrder:    {"outbox_order", "the pointers of a bucket stand in its partition, in the order of its blocks"},
 	checkEventSeq:       {"event_seq", "the entries of a reservation are numbered from 1 without gaps, as many as its row says"},
 	checkState:          {"reservation_state", "the receipts of each attempt, followed from the first by the rules, lead to its state and amounts"},
@@ -91,6 +92,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkDefinition:     {"budget_definition", "each budget's currency and policy are those it was created with, and its buckets and routing epoch those that its RESHARD entries lead to"},
 	checkCases:          {"cases_match", "each case belongs to an attempt that says so, and each such attempt has its case"},
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
+	checkSinks:          {"sinks_complete", "no event was trimmed that a sink has not got"},
 	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder adds up to what its reservation committed and reversed, and to its refunds that were not undone"},
 }
 
@@ -154,8 +156,9 @@ type bucketAudit struct {
 	hash   uint64 // of its name, as placeHash makes it
 	// legs are the sums over reservations at the cut.
 	legs ledger.Balances
-	// pointed is the first seq of the block the last pointer named.
-	pointed uint64
+	// pointed is the first seq of the block the last pointer named, trimmed that
+	// of the last block whose pointer was trimmed when the audit began.
+	pointed, trimmed uint64
 }
 
 // Audit checks every invariant over all tenants and budgets, on a store that
@@ -165,7 +168,7 @@ type bucketAudit struct {
 func (s *Store) Audit(ctx context.Context, progress func(phase string, done uint64)) (*AuditReport, error) {
 	a := s.newAudit(progress)
 	for _, phase := range []func(context.Context) error{
-		a.readVector, a.readOrphans, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.readAllocations, a.checkAbove, a.compare,
+		a.readVector, a.readOrphans, a.readTrimmed, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.readAllocations, a.checkAbove, a.readSinks, a.compare,
 	} {
 		if err := phase(ctx); err != nil {
 			return nil, err

@@ -50,7 +50,7 @@ func (a *audit) compare(ctx context.Context) error {
 func (a *audit) exactPass(ctx context.Context) error {
 	a.exact = true
 	defer func() { a.exact = false }()
-	for _, phase := range []func(context.Context) error{a.readLedger, a.readReservations, a.readOutbox, a.settleMoves} {
+	for _, phase := range []func(context.Context) error{a.readLedger, a.readReservations, a.readOutbox, a.settleMoves, a.settleTrimmed} {
 		if err := phase(ctx); err != nil {
 			return err
 		}

@@ -57,9 +57,12 @@ func (a *audit) judgeBudgets() {
 }
 
 func (a *audit) seeBlock(k *bucketAudit, first, count uint64) {
+	if first <= k.trimmed {
+		return
+	}
 	fp := a.fp.start('B').u(k.hash).u(first).sum()
 	if a.pointers.add(left, fp) {
-		a.pointers.keep(left, fp, matchItem{weight: count, text: fmt.Sprintf("block %d of bucket %s has no outbox pointer", first, k.ID)})
+		a.pointers.keep(left, fp, matchItem{weight: count, peer: k.ID, first: first, text: fmt.Sprintf("block %d of bucket %s has no outbox pointer", first, k.ID)})
 	}
 }
 

@@ -96,10 +96,10 @@ type matcher struct {
 type matchItem struct {
 	n    int // how much more often left than right
 	text string
-	// peer is the bucket where the other side would be (moves), weight how
-	// many entries hang on it (blocks).
-	peer   ledger.BucketID
-	weight uint64
+	// peer is the bucket where the other side would be (moves), or where the
+	// block is; first is its number and weight how many entries hang on it.
+	peer          ledger.BucketID
+	first, weight uint64
 }
 
 // add adds a row. True means that the caller must keep it: this is an exact

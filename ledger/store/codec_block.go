@@ -79,6 +79,25 @@ func blockHash(identity, value []byte) [32]byte {
 // decodeBlock reads a stored block and checks that it stands where its key
 // says; its hash is computed, not stored.
 func (s *Store) decodeBlock(k, v []byte) (*ledger.Block, error) {
+	b, err := s.readBlock(k, v)
+	if err == nil {
+		b.Hash = blockHash(s.blockIdentity(k), v)
+	}
+	return b, err
+}
+
+// decodeBlockTime reads when a block was written.
+func decodeBlockTime(v []byte) (time.Time, error) {
+	d := newDec(v)
+	d.u() // count
+	d.u() // first
+	d.hash()
+	at := d.time()
+	return at, d.err
+}
+
+// readBlock is decodeBlock without the hash, which is most of the work.
+func (s *Store) readBlock(k, v []byte) (*ledger.Block, error) {
 	r := s.read(k, tableBlock)
 	b := &ledger.Block{Bucket: r.bucket()}
 	first := r.uint()
@@ -106,7 +125,6 @@ func (s *Store) decodeBlock(k, v []byte) (*ledger.Block, error) {
 	if b.First != first || n == 0 {
 		return nil, fmt.Errorf("block %d of %s says it has %d entries from %d", first, b.Bucket, n, b.First)
 	}
-	b.Hash = blockHash(s.blockIdentity(k), v)
 	return b, nil
 }
 

@@ -1,5 +1,5 @@
 // Package store runs the domain's commands on a [kv.Store] and reads what they
-// wrote. It imports ledger, ledger/work, ledger/fact and ledger/kv.
+// wrote. It imports ledger, ledger/work, ledger/fact, ledger/event and ledger/kv.
 //
 //	commands of one bucket
 //	      │ Apply: one transaction
@@ -29,6 +29,14 @@
 // The leader's row is the fence: transactions made with a context that has a
 // term (WithTerm), and commands that have one, read it and are refused unless
 // the term is the current one. It only rises.
+//
+// Events are read from the outbox with a cursor, the position of an event, which
+// holds across incarnations: all pointers of an older one come before those of
+// the next. Sinks have a cursor in each partition, and relays share partitions
+// by leases without a time in them; AdvanceSink moves a cursor in a transaction
+// that reads the lease, so a relay that lost it moves nothing. Pointers that
+// every sink is past may be trimmed: a mark for each bucket tells the audit up to
+// which block.
 //
 // Nothing here assumes that this process is alone: what a transaction read is
 // checked again when it commits.

@@ -39,6 +39,8 @@ type Store struct {
 	opt     Options
 	retries atomic.Uint64
 	gates   *leaseGates
+	// currencies of budgets whose events were read.
+	currencies currencies
 	// hook, if not nil, sees each command before it is decided; tests make it
 	// panic.
 	hook func(*ledger.Command)

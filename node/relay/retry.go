@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/event"
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/node/relay/sink"
+)
+
+func (p *pump) log() *zerolog.Logger {
+	l := p.r.log.With().Str("tenant", p.sink.Tenant).Str("sink", p.sink.Name).Uint64("partition", p.partition).Logger()
+	return &l
+}
+
+// retry delivers what waits of parked keys that a person wants tried again.
+func (p *pump) retry(ctx context.Context) error {
+	names, err := p.r.st.ParkedRetries(ctx, p.sink.SinkID, p.partition, retryKeys)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	for _, name := range names {
+		if err := p.retryKey(ctx, name); err != nil {
+			return err
+		}
+	}
+	p.loaded = false // counts and names have changed
+	return p.load(ctx)
+}
+
+// retryKey delivers a parked key's events in order, until there are none left or
+// one is refused again.
+func (p *pump) retryKey(ctx context.Context, name string) error {
+	for {
+		_, events, err := p.r.st.ParkedEvents(ctx, p.sink.SinkID, p.partition, name, min(p.r.cfg.Batch, store.MaxParkedPage))
+		if errors.Is(err, &ledger.Rejection{Code: ledger.ParkedNotFound}) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rel, bad := p.again(ctx, name, events)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := p.r.st.ReleaseParked(ctx, p.fence, p.sink.SinkID, rel); err != nil {
+			return err
+		}
+		if rel.Refused {
+			return nil
+		}
+		if bad != nil {
+			if err := p.load(ctx); err != nil {
+				return err
+			}
+			return p.trouble(ctx, bad.Error(), sink.RetryAfter(bad))
+		}
+	}
+}
+
+// again sends events of one parked key. They stop at the first that fails.
+func (p *pump) again(ctx context.Context, name string, events []*event.Event) (rel store.Released, bad error) {
+	rel.Key = name
+	for i, err := range p.send(ctx, events) {
+		var no *sink.Refused
+		switch {
+		case err == nil:
+			rel.Delivered = append(rel.Delivered, events[i].At)
+			p.sink.totals.delivered.Add(1)
+			continue
+		case errors.As(err, &no):
+			rel.Refused, rel.Reason = true, no.Reason
+		default:
+			bad = err
+		}
+		p.sink.totals.failed.Add(1)
+		break
+	}
+	return rel, bad
+}
