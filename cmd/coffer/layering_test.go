@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"proto/gen":            {"proto/gen"},
 	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact"},
 	"rpc/inbox":            {},
+	"rpc/inbox/inboxtest":  {},
 	"rpc/receiver":         {"ledger", "ledger/event"},
 	"node/relay/sink":      {"ledger", "ledger/event", "rpc/receiver"},
 	"node/relay":           {"node/relay/sink", "ledger", "ledger/event", "ledger/store"},

@@ -13,6 +13,12 @@
 // are by theirs; an inbox behind a network could not do better, which is why
 // there is none.
 //
+// Events that have an order go through [Inbox.DoInOrder]: a second table holds
+// which event of each key is next, moved on in the same transaction. What comes
+// too early is a [Gap], to be asked for again; nothing is acknowledged that was
+// not done, so nothing is lost where the sender gives up. That table has one row a
+// key, and they stay.
+//
 // An event is acknowledged after the commit. When the commit's answer is lost,
 // the event is not acknowledged and comes again, and then the row says whether
 // it had been. Two deliveries at the same moment: the second waits for the first

@@ -17,6 +17,9 @@ const (
 	MaxEventID  = 512
 	// maxPurge bounds the rows that one Purge removes.
 	maxPurge = 10_000
+	// maxName bounds each part of a table's name, so that what is named after
+	// it stays within the 63 bytes that PostgreSQL keeps.
+	maxName = 57
 )
 
 // Dialect is what differs between databases.
@@ -48,6 +51,10 @@ type Config struct {
 	// Table may be "schema.table"; letters, digits and underscores.
 	Table   string
 	Dialect Dialect
+	// FromStart: the consumer gets every event there has ever been of a key, so
+	// the first one it sees of a dense key has sequence 1, or is after a gap.
+	// Without it a key may begin anywhere. For DoInOrder.
+	FromStart bool
 }
 
 // Inbox records which events had their effect. It is safe for concurrent use
@@ -56,6 +63,7 @@ type Inbox struct {
 	cfg                   Config
 	insert, purge, create string
 	index                 string
+	order                 orderStatements
 }
 
 // New checks the configuration. It opens nothing.
@@ -67,7 +75,7 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, err
 	}
 	if !tableName(cfg.Table) {
-		return nil, fmt.Errorf("inbox: table is %.80q (allowed: table or schema.table of letters, digits and underscores)", cfg.Table)
+		return nil, fmt.Errorf("inbox: table is %.80q (allowed: table or schema.table of letters, digits and underscores, each up to 57)", cfg.Table)
 	}
 	if cfg.Dialect > SQLite {
 		return nil, fmt.Errorf("inbox: dialect is %d (allowed: Postgres, SQLite)", cfg.Dialect)
@@ -88,12 +96,13 @@ func New(cfg Config) (*Inbox, error) {
 	if ok && cfg.Dialect == SQLite { // there the index names the schema, and the table must not
 		in.index = fmt.Sprintf("CREATE INDEX IF NOT EXISTS %s_seen ON %s (consumer, seen_ms)", cfg.Table, bare)
 	}
+	in.order = orderOf(cfg)
 	return in, nil
 }
 
-// Schema is the table as statements, to be run by whatever runs the consumer's
-// migrations. They do nothing where the table is there.
-func (in *Inbox) Schema() []string { return []string{in.create, in.index} }
+// Schema is the tables as statements, to be run by whatever runs the consumer's
+// migrations. They do nothing where the tables are there.
+func (in *Inbox) Schema() []string { return []string{in.create, in.index, in.order.create} }
 
 // First records the event in the caller's transaction and reports whether it is
 // the first time. True: make the effect in the same transaction, and commit both.
@@ -125,28 +134,33 @@ func (in *Inbox) First(ctx context.Context, tx *sql.Tx, eventID string) (bool, e
 // The effect must use the transaction for all it changes. It must neither commit
 // nor roll back.
 func (in *Inbox) Do(ctx context.Context, db *sql.DB, eventID string, effect func(context.Context, *sql.Tx) error) (ran bool, err error) {
+	err = transact(ctx, db, func(tx *sql.Tx) (err error) {
+		if ran, err = in.First(ctx, tx, eventID); err == nil && ran {
+			err = effect(ctx, tx)
+		}
+		return err
+	})
+	return ran && err == nil, err
+}
+
+// transact commits what f did, unless it failed.
+func transact(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) (err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return false, fmt.Errorf("inbox: begin: %w", err)
+		return fmt.Errorf("inbox: begin: %w", err)
 	}
 	defer func() {
 		if rerr := tx.Rollback(); rerr != nil && !errors.Is(rerr, sql.ErrTxDone) && err == nil {
 			err = fmt.Errorf("inbox: roll back: %w", rerr)
 		}
 	}()
-	first, err := in.First(ctx, tx, eventID)
-	if err != nil {
-		return false, err
-	}
-	if first {
-		if err := effect(ctx, tx); err != nil {
-			return false, err
-		}
+	if err := f(tx); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return false, fmt.Errorf("inbox: commit: %w", err)
+		return fmt.Errorf("inbox: commit: %w", err)
 	}
-	return first, nil
+	return nil
 }
 
 // Purge forgets up to 10,000 events that were recorded before a time, and gives
@@ -174,7 +188,7 @@ func tableName(s string) bool {
 		return false
 	}
 	for _, p := range parts {
-		if p == "" || len(p) > 63 || p[0] >= '0' && p[0] <= '9' {
+		if p == "" || len(p) > maxName || p[0] >= '0' && p[0] <= '9' {
 			return false
 		}
 		for _, c := range []byte(p) {
