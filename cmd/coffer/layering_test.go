@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact"},
 	"rpc/inbox":            {},
 	"rpc/inbox/inboxtest":  {},
-	"rpc/receiver":         {"ledger", "ledger/event"},
+	"rpc/receiver":         {"ledger", "ledger/event", "rpc/inbox"},
 	"node/relay/sink":      {"ledger", "ledger/event", "rpc/receiver"},
 	"node/relay":           {"node/relay/sink", "ledger", "ledger/event", "ledger/store"},
 	"node":                 {"node", "node/relay", "node/relay/sink", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},

@@ -1,6 +1,19 @@
 // Package receiver is the other end of the sinks: what a consumer of events
-// needs. It imports ledger/event and what that imports, so that a consumer gets
-// no server with it.
+// needs. It imports ledger/event and rpc/inbox, so that a consumer gets no server
+// with it.
+//
+//	POST ─▶ [Receiver]: signature ─▶ time ─▶ event ─▶ Handle ─┬─ nil ────────▶ 204, the event is done with
+//	                                                          ├─ *inbox.Gap ─▶ 425, again in a second
+//	                                                          ├─ ErrRefused ─▶ 422, never again
+//	                                                          └─ other ──────▶ 500, again later
+//
+// [InOrder] makes a Handle of an SQL effect: once per event, in order per key. It
+// and [Message] serve events that came another way, by NATS, Kafka or Subscribe,
+// just as well. An event of a type that is not known is acknowledged: it is of a
+// later version, or the ping that tests a webhook.
+//
+// A sink that leaves types out leaves gaps: what relies on the order must get all
+// types but the internal ones.
 //
 // # Signatures
 //
