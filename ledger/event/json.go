@@ -59,7 +59,8 @@ type Data struct {
 	// with, or why an internal one was made.
 	Cause         string `json:"cause,omitempty"`
 	CorrelationID string `json:"correlation_id,omitempty"`
-	// Peer is the other bucket of a move between two.
+	// Peer is the other bucket of a move between two; of a reshard, the last
+	// bucket that is used from now on.
 	Peer *Peer `json:"peer,omitempty"`
 }
 
