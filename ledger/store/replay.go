@@ -29,7 +29,7 @@ func (s *Store) Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time
 	now := s.opt.Now().UTC()
 	if cutoff.After(now) {
 		return nil, &ledger.Rejection{
-			Code: ledger.CutoffInFuture, Field: "cutoff", Value: cutoff.UTC().Format(time.RFC3339Nano),
+			Code: ledger.CutoffInFuture, Field: "cutoff_time", Value: cutoff.UTC().Format(time.RFC3339Nano),
 			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future",
 		}
 	}

@@ -81,7 +81,7 @@ func TestReplayRefusesTheFuture(t *testing.T) {
 	b.ok(create("spring", 1, ledger.Policy{}))
 	_, err := b.Replay(context.Background(), budgetID("spring"), clockStart.Add(time.Nanosecond))
 	r := wantCode(t, ledger.CutoffInFuture, err)
-	if r.Field != "cutoff" || r.Value != "2026-03-01T12:00:00.000000001Z" || r.Limit != "up to 2026-03-01T12:00:00Z" {
+	if r.Field != "cutoff_time" || r.Value != "2026-03-01T12:00:00.000000001Z" || r.Limit != "up to 2026-03-01T12:00:00Z" {
 		t.Errorf("the refusal names %q, %q, %q", r.Field, r.Value, r.Limit)
 	}
 	if got := b.replay(budgetID("spring"), clockStart); !got.OK() {

@@ -42,14 +42,18 @@ func (s *Store) Statement(ctx context.Context, id ledger.BudgetID, from, cutoff 
 	now := s.opt.Now().UTC()
 	if cutoff.After(now) {
 		return nil, "", &ledger.Rejection{
-			Code: ledger.CutoffInFuture, Field: "cutoff", Value: cutoff.UTC().Format(time.RFC3339Nano),
+			Code: ledger.CutoffInFuture, Field: "cutoff_time", Value: cutoff.UTC().Format(time.RFC3339Nano),
 			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future",
 		}
 	}
-	if !cutoff.IsZero() && from.After(cutoff) {
+	end := cutoff
+	if end.IsZero() {
+		end = now
+	}
+	if from.After(end) {
 		return nil, "", &ledger.Rejection{
-			Code: ledger.InvalidArgument, Field: "from", Value: from.UTC().Format(time.RFC3339Nano),
-			Limit: "up to the cutoff, " + cutoff.UTC().Format(time.RFC3339Nano), Message: "lies after the cutoff",
+			Code: ledger.InvalidArgument, Field: "from_time", Value: from.UTC().Format(time.RFC3339Nano),
+			Limit: "up to the cutoff, " + end.UTC().Format(time.RFC3339Nano), Message: "lies after the cutoff",
 		}
 	}
 	bucket := ledger.BucketID{Budget: id}

@@ -75,8 +75,12 @@ func TestStatement(t *testing.T) {
 	}
 	_, _, err = b.Statement(ctx, id, time.Time{}, hour(99), Page{})
 	wantCode(t, ledger.CutoffInFuture, err)
-	_, _, err = b.Statement(ctx, id, hour(2), hour(1), Page{})
-	wantCode(t, ledger.InvalidArgument, err)
+	for _, cutoff := range []time.Time{hour(1), {}} { // none is now
+		_, _, err = b.Statement(ctx, id, hour(98), cutoff, Page{})
+		if r := wantCode(t, ledger.InvalidArgument, err); r.Field != "from_time" || r.Message != "lies after the cutoff" {
+			t.Errorf("%+v", r)
+		}
+	}
 	_, _, err = b.Statement(ctx, budgetID("none"), time.Time{}, time.Time{}, Page{})
 	wantCode(t, ledger.BudgetNotFound, err)
 	b.ok(create("spring", 1, ledger.Policy{}))
