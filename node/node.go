@@ -51,6 +51,7 @@ type Node struct {
 
 	draining atomic.Bool
 	leaving  chan struct{} // closed when the drain begins
+	pause    func(time.Duration)
 }
 
 // New checks the configuration and wires the node. It opens nothing.
@@ -61,7 +62,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 	if deps.OpenStore == nil {
 		return nil, errors.New("node: no store factory")
 	}
-	return &Node{cfg: cfg, deps: deps, log: deps.Log, leaving: make(chan struct{})}, nil
+	return &Node{cfg: cfg, deps: deps, log: deps.Log, leaving: make(chan struct{}), pause: time.Sleep}, nil
 }
 
 // parts are what a running node consists of.
@@ -243,7 +244,7 @@ func (n *Node) drain(ctx context.Context, stopScan context.CancelFunc, p *parts)
 	n.draining.Store(true)
 	n.log.Info().Int64("pending_commands", p.exec.Stats().Pending).Dur("timeout_ms", n.cfg.Shutdown.Timeout).Msg("draining")
 	if ctx.Err() != nil { // asked to end, not failed
-		time.Sleep(n.cfg.Shutdown.Delay)
+		n.pause(n.cfg.Shutdown.Delay)
 	}
 	close(n.leaving)
 	stopScan()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -262,7 +263,16 @@ func TestDrainDelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	over := make(chan struct{}) // ends the delay, which is too short for a slow machine
+	end := sync.OnceFunc(func() { close(over) })
+	n.pause = func(d time.Duration) {
+		if d != cfg.Shutdown.Delay {
+			t.Errorf("delay of %s, want %s", d, cfg.Shutdown.Delay)
+		}
+		<-over
+	}
 	r := start(t, n, nil)
+	t.Cleanup(end)
 	c := rpc.NewClient(r.url, rpc.WithMaxAttempts(1))
 	defer c.Close()
 	fund(t, c, 1)
@@ -274,6 +284,7 @@ func TestDrainDelay(t *testing.T) {
 	if err := reserve(t.Context(), c, "o1", time.Hour); err != nil {
 		t.Errorf("a command within the delay is refused: %v", err)
 	}
+	end()
 	if err := r.ended(t); err != nil {
 		t.Error(err)
 	}
