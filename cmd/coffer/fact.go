@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"google.golang.org/protobuf/proto"
 
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
@@ -67,9 +68,9 @@ func (f *factSubmit) Run(c *cli) error {
 		return err
 	}
 	if d := res[0].GetError(); d != nil {
-		return c.refusedItem(d)
+		return refusedItem{d}
 	}
-	return c.fact(res[0].GetFact(), res[0].GetReplayed())
+	return c.fact(res[0], res[0].GetFact(), res[0].GetReplayed())
 }
 
 // parseLines reads BENEFIT=AMOUNT. A benefit may hold an equals sign itself: the
@@ -92,10 +93,10 @@ func parseLines(in []string) ([]*cofferv1.FactLine, error) {
 
 func factState(s cofferv1.FactState) string { return shortEnum(s, "FACT_STATE_") }
 
-// fact prints one fact.
-func (c *cli) fact(f *cofferv1.Fact, replayed bool) error {
+// fact prints one fact; answer is the message that it came in.
+func (c *cli) fact(answer proto.Message, f *cofferv1.Fact, replayed bool) error {
 	if c.JSON {
-		return c.printMessage(f)
+		return c.printMessage(answer)
 	}
 	if replayed {
 		c.printf("came before; this is the fact now\n\n")
@@ -154,7 +155,7 @@ func (f *factGet) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return c.fact(got, false)
+	return c.fact(got, got, false)
 }
 
 type factList struct {
@@ -204,7 +205,7 @@ func (f *factRetry) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return c.fact(got, false)
+	return c.fact(got, got, false)
 }
 
 type factResolve struct {
@@ -228,7 +229,7 @@ func (f *factResolve) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return c.fact(res.GetFact(), res.GetReplayed())
+	return c.fact(res, res.GetFact(), res.GetReplayed())
 }
 
 func (f *factResolve) resolve(ctx context.Context, s *server) (*cofferv1.ResolveFactResponse, error) {

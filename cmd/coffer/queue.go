@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/coffer-ledger/coffer/ledger/work"
@@ -80,9 +81,9 @@ func (q *queueEnqueue) Run(c *cli) error {
 		return err
 	}
 	if d := res[0].GetError(); d != nil {
-		return c.refusedItem(d)
+		return refusedItem{d}
 	}
-	return c.job(res[0].GetJob(), res[0].GetReplayed())
+	return c.job(res[0], res[0].GetJob(), res[0].GetReplayed())
 }
 
 // payload reads what the flags name, and never more than a job may carry.
@@ -109,23 +110,22 @@ func (q *queueEnqueue) payload() ([]byte, error) {
 	return b, nil
 }
 
-// refusedItem is the error of one refused item of a batch of one.
-func (c *cli) refusedItem(d *cofferv1.ErrorDetail) error {
-	if c.JSON {
-		_ = c.printMessage(d)
-	}
+// refusedItem is the refusal of the one item of a batch of one.
+type refusedItem struct{ detail *cofferv1.ErrorDetail }
+
+func (e refusedItem) Error() string {
+	d := e.detail
 	text := d.GetReason() + ": " + sentence(d, d.GetField())
 	if len(d.GetDifferingFields()) > 0 {
 		text += fmt.Sprintf("; differing: %v", d.GetDifferingFields())
 	}
-	c.notef("coffer: %s; %s\n", text, d.GetNext())
-	return errFailed
+	return text + "; " + d.GetNext()
 }
 
-// job prints one job.
-func (c *cli) job(j *cofferv1.QueueJob, replayed bool) error {
+// job prints one job; answer is the message that it came in.
+func (c *cli) job(answer proto.Message, j *cofferv1.QueueJob, replayed bool) error {
 	if c.JSON {
-		return c.printMessage(j)
+		return c.printMessage(answer)
 	}
 	if replayed {
 		c.printf("done before; this is the job now\n\n")

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -13,6 +14,11 @@ type cliJob struct {
 }
 
 type cliJobs struct{ Jobs []cliJob }
+
+type cliChanged struct {
+	Job      cliJob
+	Replayed bool
+}
 
 // Every command of a queue, in the life of three jobs.
 func TestQueueCommands(t *testing.T) {
@@ -33,7 +39,7 @@ func TestQueueCommands(t *testing.T) {
 	}
 	fails(t, exitFailed, "is larger than 65536 bytes; put it elsewhere", "queue", "enqueue", "mail", "big", "--file", file, "--server", s.url)
 
-	leased := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--max", "5", "--json")).Jobs
+	leased := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--max", "5", "--for", "1h", "--json")).Jobs
 	if len(leased) != 2 || leased[0].JobID != "a" || string(leased[1].Payload) != "from a file" || leased[0].LeaseToken == "" {
 		t.Fatalf("leased %+v", leased)
 	}
@@ -42,7 +48,7 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "fail", "mail", "a", "--token", token, "--error", "no route"), "DEAD", "no route")
 	fails(t, exitFailed, "LEASE_LOST: lease_token", "queue", "complete", "mail", "a", "--token", token, "--server", s.url)
 	contains(t, s.cli(t, "queue", "return", "mail", "b", "--token", token), "READY")
-	again := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--json")).Jobs
+	again := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--for", "1h", "--json")).Jobs
 	contains(t, s.cli(t, "queue", "complete", "mail", "b", "--token", again[0].LeaseToken), "DONE")
 
 	contains(t, s.cli(t, "queue", "stats"), "mail", "1", "oldest due")
@@ -55,10 +61,14 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "dead", "inspect", "mail", "a"), "DEAD")
 	contains(t, s.cli(t, "queue", "dead", "replay", "mail", "a"), "READY")
 	fails(t, exitFailed, "JOB_ILLEGAL_STATE: only a dead letter can be discarded", "queue", "dead", "discard", "mail", "a", "--reason", "x", "--server", s.url)
-	re := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--json")).Jobs
+	re := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--for", "1h", "--json")).Jobs
 	s.cli(t, "queue", "fail", "mail", "a", "--token", re[0].LeaseToken, "--error", "still no route", "--permanent")
-	got := decode[cliJob](t, s.cli(t, "queue", "dead", "discard", "mail", "a", "--reason", "the customer has left", "--json"))
-	if got.State != "QUEUE_JOB_STATE_DISCARDED" || got.DiscardReason != "the customer has left" || got.LastError != "still no route" {
+	discard := []string{"queue", "dead", "discard", "mail", "a", "--reason", "the customer has left", "--json"}
+	first, second := decode[cliChanged](t, s.cli(t, discard...)), decode[cliChanged](t, s.cli(t, discard...))
+	if first.Replayed || !second.Replayed || second.Job.State != first.Job.State {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	if got := first.Job; got.State != "QUEUE_JOB_STATE_DISCARDED" || got.DiscardReason != "the customer has left" || got.LastError != "still no route" {
 		t.Errorf("%+v", got)
 	}
 	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "no dead letters")
@@ -66,6 +76,22 @@ func TestQueueCommands(t *testing.T) {
 	fails(t, exitUsage, "--token is empty", "queue", "complete", "mail", "a", "--token", "")
 	fails(t, exitUsage, "missing flags: --reason=TEXT", "queue", "dead", "discard", "mail", "a")
 	s.cli(t, "audit")
+}
+
+// cliError is what a refused command prints with --json.
+type cliError struct {
+	Error struct {
+		Message string
+		Detail  struct {
+			Reason          string
+			DifferingFields []string
+		}
+	}
+}
+
+type cliSubmitted struct {
+	Fact     cliFact
+	Replayed bool
 }
 
 type cliFact struct {
@@ -84,9 +110,17 @@ func TestFactCommands(t *testing.T) {
 	refund := []string{"fact", "submit", "shop", "e-2", "refund-succeeded", "o-1", "--reference", "r-1", "--line", "coupon:A=300"}
 	contains(t, s.cli(t, refund...), "PENDING", "nothing is reserved yet")
 	s.cli(t, "order", "reserve", "o-1", "coupon:A", "--budget", "SPRING", "--amount", "12.50")
-	got := decode[cliFact](t, s.cli(t, "fact", "submit", "shop", "e-1", "payment-succeeded", "o-1", "--reference", "p-1", "--json"))
-	if got.State != "FACT_STATE_APPLIED" || len(got.Effects) != 1 || got.Effects[0].Operation != "OPERATION_COMMIT" || got.Effects[0].Outcome.AmountMinor != "1250" {
+	pay := []string{"fact", "submit", "shop", "e-1", "payment-succeeded", "o-1", "--reference", "p-1", "--json"}
+	first, again := decode[cliSubmitted](t, s.cli(t, pay...)), decode[cliSubmitted](t, s.cli(t, pay...))
+	if first.Replayed || !again.Replayed {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	if got := first.Fact; got.State != "FACT_STATE_APPLIED" || len(got.Effects) != 1 || got.Effects[0].Operation != "OPERATION_COMMIT" || got.Effects[0].Outcome.AmountMinor != "1250" {
 		t.Errorf("%+v", got)
+	}
+	code, out, _ := coffer(t, "fact", "submit", "shop", "e-1", "payment-failed", "o-1", "--json", "--server", s.url)
+	if e := decode[cliError](t, out).Error; code != exitFailed || e.Detail.Reason != "IDEMPOTENCY_CONFLICT" || len(e.Detail.DifferingFields) != 2 || !strings.Contains(e.Message, "said something else of") {
+		t.Errorf("exit code %d, %s", code, out)
 	}
 	contains(t, s.cli(t, refund...), "came before; this is the fact now", "APPLIED", "REVERSE", "300")
 	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT", "fact", "submit", "shop", "e-2", "refund-succeeded", "o-1", "--reference", "r-1", "--line", "coupon:A=301", "--server", s.url)

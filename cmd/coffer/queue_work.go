@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -40,6 +41,7 @@ func (q *queueLease) Run(c *cli) error {
 }
 
 type changedJob interface {
+	proto.Message
 	GetJob() *cofferv1.QueueJob
 	GetReplayed() bool
 }
@@ -50,7 +52,7 @@ func changeJob[T changedJob](c *cli, call func(ctx context.Context, s *server) (
 	if err != nil {
 		return err
 	}
-	return c.job(res.GetJob(), res.GetReplayed())
+	return c.job(res, res.GetJob(), res.GetReplayed())
 }
 
 type queueComplete struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
@@ -205,12 +206,18 @@ func (c *cli) finish(err error) int {
 func jsonError(err error) map[string]any {
 	out := map[string]any{"message": err.Error()}
 	var e *rpc.Error
-	if !errors.As(err, &e) {
-		return out
+	var item refusedItem
+	var detail *cofferv1.ErrorDetail
+	switch {
+	case errors.As(err, &e):
+		out["code"], out["outcome_unknown"] = e.Code.String(), e.Unknown
+		detail = e.Detail
+	case errors.As(err, &item):
+		out["outcome_unknown"] = false
+		detail = item.detail
 	}
-	out["code"], out["outcome_unknown"] = e.Code.String(), e.Unknown
-	if e.Detail != nil {
-		if raw, merr := protojson.Marshal(e.Detail); merr == nil {
+	if detail != nil {
+		if raw, merr := protojson.Marshal(detail); merr == nil {
 			out["detail"] = jsonRaw(raw)
 		}
 	}
