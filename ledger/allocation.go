@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -280,6 +281,47 @@ func (a *Allocation) split(c *Command, leg *Leg) (*Allocation, *Split, *Rejectio
 	}
 	after.book(s, 1)
 	return after, s, nil
+}
+
+// Retrace makes the allocation and the splits of a quoted attempt again, from
+// its quote, its receipts and the lines that its refunds by line name. The error
+// says that these are not the ones that the receipts were made of.
+func Retrace(at *Attempt, q *Quote, lines func(refund string) []RefundLine) (*Allocation, map[string]*Split, error) {
+	rc := at.receipt(OpReserve, "")
+	if rc == nil || !rc.asked(q.canonical()...) {
+		return nil, nil, errors.New("it was reserved with another quote")
+	}
+	a, splits := allocate(q, at.Leg.Amount), map[string]*Split{}
+	for i := range at.Receipts {
+		rc := &at.Receipts[i]
+		switch {
+		case rc.Void || rc.Rejection != "":
+		case rc.Op == OpReverse:
+			c := Command{Op: OpReverse, ID: rc.ID, Amount: rc.Outcome.Amount}
+			if rc.ByLines() {
+				if c.Amount, c.Lines = 0, lines(rc.ID); !rc.asked(canonicalLines(c.Lines)) {
+					return nil, nil, fmt.Errorf("refund %s was of other lines", rc.ID)
+				}
+			}
+			if c.Amount > rc.Outcome.Committed-a.Reversed() {
+				return nil, nil, fmt.Errorf("refund %s is above what was left", rc.ID)
+			}
+			after, split, r := a.split(&c, &Leg{Committed: rc.Outcome.Committed})
+			if r != nil {
+				return nil, nil, fmt.Errorf("refund %s: %w", rc.ID, r)
+			}
+			a, splits[rc.ID] = after, split
+		case rc.Op == OpReinstate && splits[rc.ID] != nil:
+			a.book(splits[rc.ID], -1)
+		}
+	}
+	return a, splits, nil
+}
+
+// asked reports whether the last fields of the request are these.
+func (r *Receipt) asked(last ...string) bool {
+	fields, ok := fieldsOf(r.Op, r.Request)
+	return ok && len(fields) >= len(last) && slices.Equal(fields[len(fields)-len(last):], last)
 }
 
 // Check returns what is wrong with an allocation, or nil: cells that do not add

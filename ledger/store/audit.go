@@ -93,7 +93,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkCases:          {"cases_match", "each case belongs to an attempt that says so, and each such attempt has its case"},
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
 	checkSinks:          {"sinks_complete", "no event was trimmed that a sink has not got"},
-	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder adds up to what its reservation committed and reversed, and to its refunds that were not undone"},
+	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder follows from its quote and its refunds that were not undone, and adds up to what its reservation committed and reversed"},
 }
 
 // maxExamples is how many problems of one check are written out.

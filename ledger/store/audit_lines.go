@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -124,6 +125,34 @@ func judgeAttempt(at *ledger.Attempt, v *AllocationView) string {
 			if got, want := v.Lines[i].Cells[f].Reversed, sums[i].Cells[f].Reversed; got != want {
 				return fmt.Sprintf("line %s, funder %d refunded %d, its refunds took %d", id, f, got, want)
 			}
+		}
+	}
+	return judgeShares(at, v, splits)
+}
+
+// judgeShares compares who paid and got back what with the quote and the
+// receipts, from which it follows.
+func judgeShares(at *ledger.Attempt, v *AllocationView, splits map[string]*ledger.Split) string {
+	want, taken, err := ledger.Retrace(at, &v.Quote, func(refund string) (lines []ledger.RefundLine) {
+		for _, l := range splits[refund].Lines {
+			lines = append(lines, ledger.RefundLine{ID: v.Quote.Lines[l.Index].ID, Quantity: l.Quantity})
+		}
+		return lines
+	})
+	if err != nil {
+		return err.Error()
+	}
+	for i := range want.Lines {
+		if got := v.Lines[i]; !slices.Equal(got.Cells, want.Lines[i].Cells) {
+			return fmt.Sprintf("line %s was paid and refunded %v by its funders, its quote and refunds make that %v", v.Quote.Lines[i].ID, got.Cells, want.Lines[i].Cells)
+		}
+	}
+	for id, sp := range taken {
+		same := slices.EqualFunc(sp.Lines, splits[id].Lines, func(x, y ledger.SplitLine) bool {
+			return x.Index == y.Index && x.Quantity == y.Quantity && slices.Equal(x.Amounts, y.Amounts)
+		})
+		if !same {
+			return fmt.Sprintf("refund %s took %v, its request makes that %v", id, splits[id].Lines, sp.Lines)
 		}
 	}
 	return ""

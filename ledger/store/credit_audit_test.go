@@ -30,6 +30,14 @@ func TestAuditFindsPlantedCreditCorruption(t *testing.T) {
 		fn(&v[0].Allocation)
 		b.set(b.allocationKey(orderKey("o"), 1, ""), encodeAllocation(&v[0].Allocation))
 	}
+	editSplit := func(b *bench, fn func(s *ledger.Split)) {
+		v, err := b.Allocations(context.Background(), orderKey("o"))
+		if err != nil || len(v) != 1 || v[0].Refunds[0].ID != "r1" {
+			b.t.Fatal(causes(err), v)
+		}
+		fn(&v[0].Refunds[0].Split)
+		b.set(b.allocationKey(orderKey("o"), 1, "r1"), encodeSplit(&v[0].Refunds[0].Split))
+	}
 	for _, tc := range []struct {
 		check, name string
 		plant       func(b *bench)
@@ -69,6 +77,33 @@ func TestAuditFindsPlantedCreditCorruption(t *testing.T) {
 		}},
 		{"refund_lines", "money from one funder to another", func(b *bench) {
 			editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Reversed--; a.Lines[0].Cells[1].Reversed++ })
+		}},
+		{"refund_lines", "what one line paid given to another", func(b *bench) {
+			editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Paid--; a.Lines[1].Cells[0].Paid++ })
+		}},
+		{"refund_lines", "what one funder paid given to another", func(b *bench) {
+			editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Paid--; a.Lines[0].Cells[1].Paid++ })
+		}},
+		{"refund_lines", "more paid than was reserved", func(b *bench) {
+			editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Paid++; a.Total++ })
+		}},
+		{"refund_lines", "another quote", func(b *bench) { editLines(b, func(a *ledger.Allocation) { a.Quote.Lines[0].Quantity++ }) }},
+		{"refund_lines", "another weight", func(b *bench) { editLines(b, func(a *ledger.Allocation) { a.Quote.Funders[0].Weight++ }) }},
+		{"refund_lines", "a refund of other funders, told alike everywhere", func(b *bench) {
+			editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Reversed--; a.Lines[0].Cells[1].Reversed++ })
+			editSplit(b, func(s *ledger.Split) { s.Lines[0].Amounts[0]--; s.Lines[0].Amounts[1]++ })
+		}},
+		{"refund_lines", "a refund of another line, told alike everywhere", func(b *bench) {
+			editLines(b, func(a *ledger.Allocation) {
+				l := a.Lines
+				l[0].Returned, l[1].Returned = l[0].Returned-2, l[1].Returned+2
+				for f := range l[0].Cells {
+					n := l[0].Cells[f].Reversed
+					l[0].Cells[f].Reversed -= n
+					l[1].Cells[f].Reversed += n
+				}
+			})
+			editSplit(b, func(s *ledger.Split) { s.Lines[0].Index = 1 })
 		}},
 		{"refund_lines", "a unit that never came back", func(b *bench) { editLines(b, func(a *ledger.Allocation) { a.Lines[0].Returned++ }) }},
 		{"refund_lines", "a refund that the lines do not know", func(b *bench) { editLines(b, func(a *ledger.Allocation) { a.Lines[0].Cells[0].Reversed++ }) }},

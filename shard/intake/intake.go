@@ -189,8 +189,8 @@ func (in *Intake) settle(ctx context.Context, o order) (view *fact.View, err err
 			return view, err
 		}
 		view.Refused = refused
+		in.note(o, view.Facts)
 		verdicts := fact.Plan(view)
-		in.note(o, verdicts)
 		if cmds := sends(verdicts); len(cmds) > 0 {
 			in.send(ctx, cmds, refused)
 			if ctx.Err() != nil {

@@ -2,18 +2,16 @@ package intake
 
 import (
 	"context"
+	"slices"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/fact"
 )
 
-// note keeps in mind which orders have facts that wait, so that a command of
-// such an order settles it at once.
-func (in *Intake) note(o order, verdicts []fact.Verdict) {
-	waiting := false
-	for i := range verdicts {
-		waiting = waiting || verdicts[i].State == fact.Pending || verdicts[i].State == fact.Exception || verdicts[i].Blocked
-	}
+// note keeps in mind which orders have facts that are not settled in the store,
+// so that a command of such an order settles it at once.
+func (in *Intake) note(o order, facts []fact.Row) {
+	waiting := slices.ContainsFunc(facts, func(f fact.Row) bool { return f.State.Open() })
 	in.mu.RLock()
 	_, known := in.watched[o]
 	in.mu.RUnlock()
