@@ -161,6 +161,23 @@ type Row struct {
 	Resolution string
 }
 
+// Check returns what is wrong with a stored fact, or nil: figures that no
+// sequence of steps leads to.
+func (r *Row) Check() error {
+	waits := r.State == Pending
+	switch {
+	case waits == r.Due.IsZero():
+		return fmt.Errorf("it is %s and looked at next at %v", r.State, r.Due.UTC())
+	case waits != r.Settled.IsZero():
+		return fmt.Errorf("it is %s and left PENDING at %v", r.State, r.Settled.UTC())
+	case r.State != Applied && r.Reason == "":
+		return fmt.Errorf("it is %s without a reason", r.State)
+	case (r.State == Resolved) != (r.Resolution != ""):
+		return fmt.Errorf("it is %s with the resolution %q", r.State, r.Resolution)
+	}
+	return nil
+}
+
 // Normalize fills in defaults.
 func (f Fact) Normalize() Fact {
 	f.Attempt = max(f.Attempt, 1)

@@ -22,7 +22,8 @@ import (
 //	                 cut; newer ones are told apart by their number.
 //	4  receipts, outbox, cases, allocations, expiry index: in the same way, after
 //	   the cuts.
-//	5  above: buckets that something newer than their cuts named, once more.
+//	5  jobs and facts: each with the rows that go with it, in one transaction.
+//	6  above: buckets that something newer than their cuts named, once more.
 //
 // Entries and receipts, blocks and pointers, the two ends of a move are
 // compared as sets, by sums of 128-bit fingerprints over shards of the set: the
@@ -64,6 +65,10 @@ const (
 	checkExpiry
 	checkLines
 	checkSinks
+	checkJobs
+	checkFacts
+	checkEffects
+	checkCounters
 	checkCount
 )
 
@@ -94,6 +99,10 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkExpiry:         {"expiry_index_complete", "each hold is named in an expiry row due within its bounds (remedy: coffer expiry rebuild)"},
 	checkSinks:          {"sinks_complete", "no event was trimmed that a sink has not got"},
 	checkLines:          {"refund_lines", "what a quoted benefit paid and refunded by line and funder follows from its quote and its refunds that were not undone, and adds up to what its reservation committed and reversed"},
+	checkJobs:           {"queue_jobs", "each job of a queue stands where its state says, in the due-index or among the dead letters, and nowhere else, with figures that its commands lead to"},
+	checkFacts:          {"facts_kept", "each fact that the inbox has is stored and each stored one in the inbox, and it stands in the list and the due-index where its state says, and nowhere else"},
+	checkEffects:        {"fact_effects", "what a fact says it did is among the receipts of its reservation"},
+	checkCounters:       {"work_counters", "the counters of queues, tenants and facts are what is there (of those with up to 10,000 rows)"},
 }
 
 // maxExamples is how many problems of one check are written out.
@@ -168,7 +177,7 @@ type bucketAudit struct {
 func (s *Store) Audit(ctx context.Context, progress func(phase string, done uint64)) (*AuditReport, error) {
 	a := s.newAudit(progress)
 	for _, phase := range []func(context.Context) error{
-		a.readVector, a.readOrphans, a.readTrimmed, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.readAllocations, a.checkAbove, a.readSinks, a.compare,
+		a.readVector, a.readOrphans, a.readTrimmed, a.readLedger, a.readReservations, a.checkHolds, a.readReceipts, a.readOutbox, a.readCases, a.readAllocations, a.readJobs, a.readFacts, a.checkAbove, a.readSinks, a.compare,
 	} {
 		if err := phase(ctx); err != nil {
 			return nil, err

@@ -91,15 +91,20 @@ func encodeInbox(order string) []byte {
 	return e
 }
 
+func decodeInbox(v []byte) (order string, err error) {
+	d := newDec(v)
+	order = d.str()
+	return order, d.end()
+}
+
 // factNamed reads the fact that an inbox row names, nil where there is none.
 func (s *Store) factNamed(r kv.Reader, id fact.ID, name kv.Value) (*fact.Row, error) {
 	raw, ok, err := name.Wait()
 	if err != nil || !ok {
 		return nil, err
 	}
-	d := newDec(raw)
-	order := d.str()
-	if err := d.end(); err != nil {
+	order, err := decodeInbox(raw)
+	if err != nil {
 		return nil, corrupt("inbox row", err)
 	}
 	v, ok, err := r.Get(s.factKey(order, id)).Wait()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -97,6 +98,14 @@ func (s *Store) jobCountKey(p work.Place, st work.State) key {
 	return s.jobCountsOf(p.Tenant).str(p.Queue).uint(uint64(st))
 }
 
+// inJobTable says what a row of the queues' table is: of which tenant, and
+// in which of its sub-tables.
+func (s *Store) inJobTable(k []byte) (tenant string, sub uint64, err error) {
+	r := s.read(k, tableJob)
+	tenant, sub = r.str(), r.uint()
+	return tenant, sub, r.err
+}
+
 func (s *Store) readJobCount(k []byte) (work.Place, work.State, error) {
 	r := s.read(k, tableJob)
 	p := work.Place{Tenant: r.str()}
@@ -122,11 +131,14 @@ func (s *Store) readDeadKey(k []byte) (work.Key, error) {
 	return out, r.end()
 }
 
+// inboxOfFacts leads the consumer's name of a source in the inbox.
+const inboxOfFacts = "fact:"
+
 // Facts. The consumer's name in the inbox is the source behind a word, so that
 // other consumers may have one of their own.
 
 func (s *Store) inboxKey(id fact.ID) key {
-	return s.key(tableInbox).str(id.Tenant).str("fact:" + id.Source).str(id.Event)
+	return s.key(tableInbox).str(id.Tenant).str(inboxOfFacts + id.Source).str(id.Event)
 }
 
 func (s *Store) factsOf(tenant, order string) key {
@@ -136,6 +148,25 @@ func (s *Store) factsOf(tenant, order string) key {
 func (s *Store) factKey(order string, id fact.ID) key {
 	return s.factsOf(id.Tenant, order).str(id.Source).str(id.Event)
 }
+
+// readInbox takes an inbox row's key apart; not ok: it is of another consumer.
+func (s *Store) readInbox(k []byte) (id fact.ID, ok bool, err error) {
+	r := s.read(k, tableInbox)
+	id.Tenant = r.str()
+	id.Source, ok = strings.CutPrefix(r.str(), inboxOfFacts)
+	id.Event = r.str()
+	return id, ok, r.end()
+}
+
+// inFactTable says what a row of the facts' table is: of which tenant ("" for
+// a gauge), and in which of its sub-tables.
+func (s *Store) inFactTable(k []byte) (tenant string, sub uint64, err error) {
+	r := s.read(k, tableFact)
+	tenant, sub = r.str(), r.uint()
+	return tenant, sub, r.err
+}
+
+func (s *Store) factLists(tenant string) key { return s.key(tableFact).str(tenant).uint(factByState) }
 
 func (s *Store) allFacts(tenant string) kv.Range {
 	return s.key(tableFact).str(tenant).uint(factRows).all()
@@ -168,6 +199,15 @@ func (s *Store) readFactState(k []byte) (order string, id fact.ID, received time
 	order = r.str()
 	id.Source, id.Event = r.str(), r.str()
 	return order, id, received, r.end()
+}
+
+// listState is the state of the list that a row is in.
+func (s *Store) listState(k []byte) (st fact.State, ok bool) {
+	r := s.read(k, tableFact)
+	r.str()
+	r.uint()
+	st = fact.State(r.uint())
+	return st, r.err == nil && st.Valid()
 }
 
 func (s *Store) factGaugeKey(st fact.State) key {

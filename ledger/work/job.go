@@ -228,6 +228,35 @@ func CheckLease(d time.Duration) *ledger.Rejection {
 	return nil
 }
 
+// Check returns what is wrong with a stored job, or nil: figures that no
+// sequence of commands leads to.
+func (j *Job) Check() error {
+	holds, settled := j.State == Leased, j.State == Done || j.State == Dead || j.State == Discarded
+	dead := uint32(0)
+	if j.State == Dead || j.State == Discarded {
+		dead = 1
+	}
+	switch {
+	case holds != (j.Token != "") || holds != (j.Worker != ""):
+		return fmt.Errorf("it is %s, with a lease %q of worker %q", j.State, j.Token, j.Worker)
+	case (j.State == Dead) != j.Due.IsZero():
+		return fmt.Errorf("it is %s and due at %v", j.State, j.Due.UTC())
+	case settled != !j.Ended.IsZero():
+		return fmt.Errorf("it is %s and ended at %v", j.State, j.Ended.UTC())
+	case j.Attempt > j.Policy.MaxAttempts || ((j.State == Ready || holds) && j.Attempt == j.Policy.MaxAttempts):
+		return fmt.Errorf("it is %s after %d of %d attempts", j.State, j.Attempt, j.Policy.MaxAttempts)
+	case j.Attempt > j.Leases:
+		return fmt.Errorf("it had %d attempts and %d leases", j.Attempt, j.Leases)
+	case j.Deaths != j.Replays+dead:
+		return fmt.Errorf("it is %s after %d deaths and %d replays", j.State, j.Deaths, j.Replays)
+	case (j.State == Done) != (j.LastEnd == Completed):
+		return fmt.Errorf("it is %s, and its last lease ended so: %q", j.State, j.LastEnd)
+	case (j.State == Discarded) != (j.Reason != ""):
+		return fmt.Errorf("it is %s for the reason %q", j.State, j.Reason)
+	}
+	return nil
+}
+
 func invalid(field, value, limit, msg string) *ledger.Rejection {
 	return &ledger.Rejection{Code: ledger.InvalidArgument, Field: field, Value: value, Limit: limit, Message: msg}
 }
