@@ -68,12 +68,7 @@ func Plan(v *View) []Verdict {
 			strings.Compare(a.Source, b.Source), strings.Compare(a.Event, b.Event),
 		)
 	})
-	p := planner{view: v, busy: map[string]bool{}, succeeded: map[uint32]bool{}}
-	for i := range rows {
-		if rows[i].Kind == JobSucceeded && rows[i].State != Resolved {
-			p.succeeded[rows[i].Attempt] = true
-		}
-	}
+	p := newPlanner(v)
 	var out []Verdict
 	for i := range rows {
 		if f := &rows[i]; f.State.Open() {
@@ -85,8 +80,40 @@ func Plan(v *View) []Verdict {
 
 type planner struct {
 	view      *View
-	busy      map[string]bool // benefits with a command in this plan
-	succeeded map[uint32]bool // attempts of the job that are known to have succeeded
+	benefits  map[string]*ledger.Reservation
+	busy      map[string]bool     // benefits with a command in this plan
+	succeeded map[uint32]bool     // attempts of the job that are known to have succeeded
+	cancelled map[refundLine]bool // refunds that are known to be cancelled
+}
+
+// refundLine is a refund of one benefit, or, without one, of all.
+type refundLine struct {
+	ref, benefit string
+	attempt      uint32
+}
+
+func newPlanner(v *View) *planner {
+	p := &planner{
+		view: v, benefits: map[string]*ledger.Reservation{}, busy: map[string]bool{}, succeeded: map[uint32]bool{}, cancelled: map[refundLine]bool{},
+	}
+	for i := range v.Reservations {
+		p.benefits[v.Reservations[i].Key.Benefit] = &v.Reservations[i]
+	}
+	for i := range v.Facts {
+		f := &v.Facts[i]
+		switch {
+		case f.State == Resolved:
+		case f.Kind == JobSucceeded:
+			p.succeeded[f.Attempt] = true
+		case f.Kind == RefundCancelled && len(f.Lines) == 0:
+			p.cancelled[refundLine{f.Ref, "", f.Attempt}] = true
+		case f.Kind == RefundCancelled:
+			for _, l := range f.Lines {
+				p.cancelled[refundLine{f.Ref, l.Benefit, l.Attempt}] = true
+			}
+		}
+	}
+	return p
 }
 
 // plan decides one fact.
@@ -143,11 +170,7 @@ func (p *planner) plan(f *Row) Verdict {
 
 // known reports whether all lines are of reservations that were looked at.
 func (p *planner) known(lines []Line) bool {
-	seen := make(map[string]bool, len(p.view.Reservations))
-	for i := range p.view.Reservations {
-		seen[p.view.Reservations[i].Key.Benefit] = true
-	}
-	return !slices.ContainsFunc(lines, func(l Line) bool { return !seen[l.Benefit] })
+	return !slices.ContainsFunc(lines, func(l Line) bool { return p.benefits[l.Benefit] == nil })
 }
 
 // maxReasonText bounds the reason that is stored.
@@ -206,12 +229,8 @@ func (p *planner) subject(f *Row, l Line) *subject {
 	s := &subject{
 		fact: f, line: l,
 		succeeded: f.Kind.job() && p.succeeded[l.Attempt],
-		cancelled: f.Kind == RefundSucceeded && p.cancelled(f.Ref, l),
-	}
-	for i := range p.view.Reservations {
-		if res := &p.view.Reservations[i]; res.Key.Benefit == l.Benefit {
-			s.attempt = res.Attempt(l.Attempt)
-		}
+		cancelled: f.Kind == RefundSucceeded && (p.cancelled[refundLine{f.Ref, l.Benefit, l.Attempt}] || p.cancelled[refundLine{f.Ref, "", l.Attempt}]),
+		attempt:   p.benefits[l.Benefit].Attempt(l.Attempt),
 	}
 	if s.attempt != nil {
 		if b := p.view.Budgets[s.attempt.Leg.Bucket.Budget]; b != nil {
@@ -219,25 +238,6 @@ func (p *planner) subject(f *Row, l Line) *subject {
 		}
 	}
 	return s
-}
-
-// cancelled reports whether a refund's line is known to be cancelled.
-func (p *planner) cancelled(ref string, l Line) bool {
-	for i := range p.view.Facts {
-		f := &p.view.Facts[i]
-		if f.Kind != RefundCancelled || f.Ref != ref || f.State == Resolved {
-			continue
-		}
-		if len(f.Lines) == 0 && f.Attempt == l.Attempt {
-			return true
-		}
-		for _, c := range f.Lines {
-			if c.Benefit == l.Benefit && c.Attempt == l.Attempt {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // step is what one line comes to: a command, a wait, an end in vain, or (all
