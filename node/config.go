@@ -46,12 +46,16 @@ type Config struct {
 	Queue    Queue           `yaml:"queue"`
 	Facts    intake.Config   `yaml:"facts"`
 	Work     scan.WorkConfig `yaml:"work"`
-	HTTP     HTTP            `yaml:"http"`
-	API      rpc.Config      `yaml:"api"`
-	Log      Log             `yaml:"log"`
-	Shutdown Shutdown        `yaml:"shutdown"`
-	Cluster  Cluster         `yaml:"cluster"`
-	Debug    Debug           `yaml:"debug"`
+	// Rebalance keeps budgets level over their buckets, Adapt gives them
+	// another number of buckets.
+	Rebalance scan.RebalanceConfig `yaml:"rebalance"`
+	Adapt     shard.Adapting       `yaml:"adapt"`
+	HTTP      HTTP                 `yaml:"http"`
+	API       rpc.Config           `yaml:"api"`
+	Log       Log                  `yaml:"log"`
+	Shutdown  Shutdown             `yaml:"shutdown"`
+	Cluster   Cluster              `yaml:"cluster"`
+	Debug     Debug                `yaml:"debug"`
 }
 
 // TLS names the certificate of the server. Both or neither.
@@ -135,6 +139,9 @@ func DefaultConfig() Config {
 		Queue:    Queue{OpenJobs: int(store.DefaultWorkLimits().OpenJobs), Leases: int(store.DefaultWorkLimits().Leases)},
 		Facts:    intake.DefaultConfig(),
 		Work:     scan.DefaultWorkConfig(),
+
+		Rebalance: scan.DefaultRebalanceConfig(),
+		Adapt:     shard.DefaultAdapting(),
 		HTTP: HTTP{
 			MaxConnections: 4096, MaxStreams: 1024,
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -161,6 +168,8 @@ func (c Config) Validate() error {
 	f.within("expiry", c.Expiry.Validate())
 	f.within("facts", c.Facts.Validate())
 	f.within("work", c.Work.Validate())
+	f.within("rebalance", c.Rebalance.Validate())
+	f.within("adapt", c.Adapt.Validate())
 	f.number("queue.open_jobs", c.Queue.OpenJobs, 1, 1<<30)
 	f.number("queue.leases", c.Queue.Leases, 1, 1<<20)
 	f.within("api", c.API.Validate())

@@ -156,6 +156,18 @@ var workStats = []stat[scan.WorkStatus]{
 	counter("coffer_facts_deferred_total", "Orders that could not be looked at and stayed due.", func(s *scan.WorkStatus) float64 { return float64(s.Deferred) }),
 }
 
+var levelStats = []stat[scan.RebalanceStatus]{
+	gauge("coffer_rebalance_last_pass_seconds", "Time since the rebalance scanner last completed a pass.", func(s *scan.RebalanceStatus) float64 { return s.SincePass.Seconds() }),
+	gauge("coffer_rebalance_widest_skew", "Largest distance between buckets of a budget in the last round, in equal shares.", func(s *scan.RebalanceStatus) float64 { return s.WidestSkew }),
+	counter("coffer_rebalance_passes_total", "Completed passes of the rebalance scanner.", func(s *scan.RebalanceStatus) float64 { return float64(s.Passes) }),
+	counter("coffer_rebalance_failed_passes_total", "Failed passes of the rebalance scanner.", func(s *scan.RebalanceStatus) float64 { return float64(s.Failed) }),
+	counter("coffer_rebalance_budgets_total", "Looks of this node's rebalance scanner at budgets.", func(s *scan.RebalanceStatus) float64 { return float64(s.Budgets) }),
+	counter("coffer_rebalance_moves_total", "Moves between buckets that this node's scanner made.", func(s *scan.RebalanceStatus) float64 { return float64(s.Moves) }),
+	counter("coffer_rebalance_refused_total", "Moves that the budget's state no longer allowed.", func(s *scan.RebalanceStatus) float64 { return float64(s.Refused) }),
+	counter("coffer_rebalance_deferred_total", "Moves that were not taken, and are planned again.", func(s *scan.RebalanceStatus) float64 { return float64(s.Deferred) }),
+	counter("coffer_resharded_total", "Budgets that this node's scanner gave another number of buckets.", func(s *scan.RebalanceStatus) float64 { return float64(s.Resharded) }),
+}
+
 var leaderStats = []stat[election.Status]{
 	gauge("coffer_leader", "1 while this node leads and runs the scanners, else 0.", func(s *election.Status) float64 {
 		if s.Leading {
@@ -175,6 +187,7 @@ type collector struct {
 	exec   *shard.Executor
 	expiry *scan.Expiry
 	work   *scan.Work
+	level  *scan.Rebalance
 	leader election.Elector
 }
 
@@ -187,6 +200,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- s.desc
 	}
 	for _, s := range workStats {
+		ch <- s.desc
+	}
+	for _, s := range levelStats {
 		ch <- s.desc
 	}
 	for _, s := range leaderStats {
@@ -211,6 +227,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ex := c.expiry.Status(context.Background())
 	for _, s := range expiryStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&ex))
+	}
+	lv := c.level.Status()
+	for _, s := range levelStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&lv))
 	}
 	le := c.leader.Status()
 	for _, s := range leaderStats {

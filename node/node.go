@@ -73,6 +73,7 @@ type parts struct {
 	expiry *scan.Expiry
 	facts  *intake.Intake
 	work   *scan.Work
+	level  *scan.Rebalance
 	leader election.Elector
 	http   *http.Server
 }
@@ -140,11 +141,14 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	if p.work, err = scan.NewWork(n.cfg.Work, p.ledger, p.facts, n.log.With().Str("part", "work").Logger()); err != nil {
 		return nil, err
 	}
+	if p.level, err = scan.NewRebalance(n.cfg.Rebalance, n.cfg.Adapt, p.ledger, p.exec, exec, n.log.With().Str("part", "rebalance").Logger()); err != nil {
+		return nil, err
+	}
 	if p.leader, err = n.elector(p.ledger); err != nil {
 		return nil, err
 	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.leader})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
@@ -214,6 +218,12 @@ func (p *parts) lead(ctx context.Context) error {
 	g.Go(func() error {
 		if err := p.work.Run(ctx); err != nil {
 			return fmt.Errorf("work scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		if err := p.level.Run(ctx); err != nil {
+			return fmt.Errorf("rebalance scanner: %w", err)
 		}
 		return nil
 	})
