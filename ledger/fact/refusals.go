@@ -17,7 +17,7 @@ var passing = map[ledger.Code]bool{
 	ledger.IllegalState: true, ledger.ReservationNotFound: true, ledger.RefundNotFound: true, ledger.NotDue: true,
 	ledger.JobDelivered: true, ledger.DebtCapReached: true,
 	ledger.InsufficientBudget: true, ledger.RefundExceedsCommit: true, ledger.AttemptHoldsMoney: true, ledger.BudgetFrozenCode: true,
-	ledger.Fenced: true, // another node leads, and looks at the fact
+	ledger.Fenced:     true, // another node leads, and looks at the fact
 	ledger.Overloaded: true, ledger.Draining: true, ledger.Unavailable: true, ledger.OutcomeUnknown: true, ledger.Internal: true,
 }
 
