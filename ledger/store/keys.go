@@ -28,6 +28,8 @@ import (
 //	A, h(order), tenant, order, benefit, attempt, refund  who paid and got back what, per line and funder
 //	E                                                   leader: the fence
 //	E, 1                                                signs of life of the leader
+//	H, 0, node                                          node's sign of life
+//	H, 1, node                                          node that an operator drains
 const (
 	tableMeta        = "M"
 	tableBudget      = "B"
@@ -41,6 +43,7 @@ const (
 	tableCase        = "C"
 	tableAllocation  = "A"
 	tableLeader      = "E"
+	tableMember      = "H"
 )
 
 // Tables of queues and facts; keys_work.go has their keys.
@@ -127,6 +130,23 @@ func (s *Store) receiptKey(tenant, id string) key { return s.key(tableReceipt).s
 
 func (s *Store) leaderKey() key     { return s.key(tableLeader) }
 func (s *Store) leaderBeatKey() key { return s.key(tableLeader).uint(1) }
+
+// Sub-tables of H.
+const (
+	memberRows  = 0
+	memberDrain = 1
+)
+
+func (s *Store) membersOf(sub uint64) key { return s.key(tableMember).uint(sub) }
+
+func (s *Store) memberKey(sub uint64, node string) key { return s.membersOf(sub).str(node) }
+
+func (s *Store) readMemberKey(k []byte) (node string, err error) {
+	r := s.read(k, tableMember)
+	r.uint()
+	node = r.str()
+	return node, r.end()
+}
 
 func (s *Store) signalKey(partition uint64) key { return s.key(tableSignal).uint(partition) }
 
