@@ -12,6 +12,14 @@
 // A queue never waits on a timer. It drains what gathered while the last batch
 // committed, so a lone caller is served at once and a crowd shares one commit.
 //
+// With several nodes each bucket has a preferred one (Prefer). A command for a
+// bucket that prefers another node takes a lane to it in place of a queue: one
+// call in flight to each node, and what gathers meanwhile goes with the next.
+// What the other node does not answer in time runs here, whatever became of it
+// there: a command that took effect finds its receipt. A forwarded command is
+// never forwarded again (Here). So preference decides who is fast, and nothing
+// else.
+//
 // A route is a guess that the store checks: a batch that holds a command of
 // another bucket hands it back, and it moves to that bucket's queue. Two nodes
 // that both serve a bucket are slow, never wrong: the transaction decides.

@@ -19,9 +19,12 @@ type Executor struct {
 	count  counters
 	loads  loads
 	gates  turnstiles
+	peers  Peers // nil: there are none
 
 	mu       sync.Mutex
 	queues   map[ledger.BucketID]*queue
+	lanes    map[string]*lane // by node
+	active   activity
 	draining bool
 	idle     chan struct{} // closed when draining and nothing is pending
 	pending  atomic.Int64
@@ -37,10 +40,14 @@ func New(cfg Config, st *store.Store) (*Executor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("shard config: %w", err)
 	}
-	e := &Executor{cfg: cfg, store: st, queues: map[ledger.BucketID]*queue{}, idle: make(chan struct{})}
+	e := &Executor{cfg: cfg, store: st, queues: map[ledger.BucketID]*queue{}, lanes: map[string]*lane{}, idle: make(chan struct{})}
 	e.router.store = st
 	return e, nil
 }
+
+// SetPeers makes the executor send commands to the nodes that their buckets
+// prefer. It must be called before the first command, if at all.
+func (e *Executor) SetPeers(p Peers) { e.peers = p }
 
 // Do runs one command and returns when it has taken effect or was refused.
 // The error is a *ledger.Rejection. When ctx ends first, the answer is
@@ -56,7 +63,12 @@ func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, err
 // Each is accepted, refused or fails by itself. Where ctx has a leader's term
 // (store.WithTerm), so have all commands.
 func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
-	g := &group{e: e, done: make(chan struct{})}
+	return e.doAll(ctx, cmds, false)
+}
+
+// doAll runs commands; here keeps them on this node.
+func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) []ledger.Reply {
+	g := &group{e: e, here: here, done: make(chan struct{})}
 	g.left.Store(int64(len(cmds)) + 1)
 	tasks := make([]task, len(cmds))
 	open := make([]*task, 0, len(cmds))
@@ -116,9 +128,7 @@ func (e *Executor) dispatch(ctx context.Context, open []*task) {
 		}
 		ready = append(ready, t)
 	}
-	for _, t := range ready {
-		e.enqueue(t, false)
-	}
+	e.placeAll(ready)
 }
 
 // admit counts commands in, or says why they are refused.

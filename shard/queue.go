@@ -21,6 +21,7 @@ const maxHops = 4
 // group is the commands of one call.
 type group struct {
 	e    *Executor
+	here bool // forward nothing
 	left atomic.Int64
 	done chan struct{}
 	mu   sync.Mutex // orders park and finish
@@ -76,8 +77,12 @@ func (t *task) finish(r ledger.Reply) (orphan bool) {
 	if t.followed {
 		t.group.mu.Unlock()
 	}
-	if next != nil {
-		t.group.e.enqueue(next, next.taken)
+	switch {
+	case next == nil:
+	case next.taken:
+		t.group.e.enqueue(next, true)
+	default:
+		t.group.e.place(next)
 	}
 	t.group.finish()
 	return orphan
@@ -169,6 +174,9 @@ func (e *Executor) queue(t *task) *queue {
 			q.at = &q.id
 		}
 		e.queues[t.at] = q
+		if t.routed {
+			e.active.note(t.at)
+		}
 	}
 	return q
 }

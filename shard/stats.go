@@ -3,6 +3,9 @@ package shard
 import (
 	"math/bits"
 	"sync/atomic"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
 )
 
 // sizeClasses counts batches by size: class i holds sizes up to 2^i.
@@ -23,6 +26,13 @@ type Stats struct {
 	// Overloaded counts refused commands, Skipped the Reserves answered with
 	// "no benefit".
 	Overloaded, Skipped uint64
+	// Active is the number of buckets that this node worked on in the last
+	// minute or so.
+	Active int
+	// Forwards counts calls that took commands to other nodes, ForwardFailed
+	// those of them that failed, Forwarded the commands they brought answers
+	// for, RanHere those that ran on this node after all.
+	Forwards, ForwardFailed, Forwarded, RanHere uint64
 	// BatchSizes counts batches by size: index i those of up to 2^i commands
 	// (and more than 2^(i-1)).
 	BatchSizes [sizeClasses]uint64
@@ -30,6 +40,7 @@ type Stats struct {
 
 type counters struct {
 	commands, batches, splits, reroutes, conflicts, retries, overloaded, skipped atomic.Uint64
+	forwards, forwardFailed, forwarded, ranHere                                  atomic.Uint64
 
 	sizes [sizeClasses]atomic.Uint64
 }
@@ -52,12 +63,58 @@ func (e *Executor) Stats() Stats {
 		Retries:    e.count.retries.Load(),
 		Overloaded: e.count.overloaded.Load(),
 		Skipped:    e.count.skipped.Load(),
+		Forwards:   e.count.forwards.Load(), ForwardFailed: e.count.forwardFailed.Load(),
+		Forwarded: e.count.forwarded.Load(), RanHere: e.count.ranHere.Load(),
 	}
 	for i := range s.BatchSizes {
 		s.BatchSizes[i] = e.count.sizes[i].Load()
 	}
 	e.mu.Lock()
 	s.Queues = len(e.queues)
+	s.Active = e.active.count()
 	e.mu.Unlock()
 	return s
+}
+
+// Bounds of what is remembered of buckets.
+const (
+	activeWindow = 30 * time.Second
+	maxActive    = 1 << 16
+)
+
+// activity remembers which buckets had work in this window and the one before.
+// The executor's mutex guards it.
+type activity struct {
+	since     time.Time
+	now, past map[ledger.BucketID]struct{}
+}
+
+func (a *activity) turn() {
+	t := time.Now()
+	if t.Sub(a.since) < activeWindow {
+		return
+	}
+	if t.Sub(a.since) < 2*activeWindow {
+		a.past = a.now
+	} else {
+		a.past = nil
+	}
+	a.since, a.now = t, map[ledger.BucketID]struct{}{}
+}
+
+func (a *activity) note(b ledger.BucketID) {
+	if a.turn(); len(a.now) < maxActive {
+		a.now[b] = struct{}{}
+	}
+}
+
+func (a *activity) count() int {
+	a.turn()
+	n := len(a.now)
+	for b := range a.past {
+		if _, both := a.now[b]; !both {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,242 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// ForwardLimit is the most commands that go to another node in one call.
+const ForwardLimit = 1000
+
+// restAfterFailure is how long nothing is forwarded to a node that did not
+// answer.
+const restAfterFailure = time.Second
+
+// Peers are the other nodes over the same store. It must be safe for concurrent
+// use.
+type Peers interface {
+	// Prefer names the node that a bucket's commands should run on: "" is this
+	// one.
+	Prefer(b ledger.BucketID) string
+	// Forward runs commands on a node, which runs them itself, and gives one
+	// reply each, in order. It is bounded in time. An error says nothing about
+	// what became of the commands.
+	Forward(ctx context.Context, node string, cmds []ledger.Command) ([]ledger.Reply, error)
+}
+
+// lane holds the commands that wait to be forwarded to one node. One call is in
+// flight to a node; what queues meanwhile goes with the next.
+type lane struct {
+	e    *Executor
+	node string
+
+	mu      sync.Mutex
+	tasks   []*task
+	running bool
+	rest    time.Time // until then nothing goes to the node
+}
+
+// place puts a task into the queue of its bucket: that of the preferred node,
+// or this one's.
+func (e *Executor) place(t *task) { e.placeIn(t, e.laneOf(t)) }
+
+func (e *Executor) placeIn(t *task, l *lane) {
+	if l != nil {
+		l.add(t)
+	} else {
+		e.enqueue(t, false)
+	}
+}
+
+// placeAll places the tasks of one call. Those of one bucket go the same way,
+// and so keep their order, also when the nodes change in between.
+func (e *Executor) placeAll(ready []*task) {
+	lanes := map[ledger.BucketID]*lane{}
+	for _, t := range ready {
+		if e.peers == nil || len(ready) == 1 || t.cmd.Op.OnBudget() {
+			e.place(t)
+			continue
+		}
+		l, known := lanes[t.at]
+		if !known {
+			l = e.laneOf(t)
+			lanes[t.at] = l
+		}
+		e.placeIn(t, l)
+	}
+}
+
+// laneOf gives the lane to the node that a task should go to, nil for none or
+// where that node is given a rest. A command that was forwarded once stays here;
+// one on a budget, or without a bucket, is too rare to be worth a hop.
+func (e *Executor) laneOf(t *task) *lane {
+	if e.peers == nil || t.group.here || !t.routed || t.cmd.Op.OnBudget() {
+		return nil
+	}
+	node := e.peers.Prefer(t.at)
+	if node == "" {
+		return nil
+	}
+	if l := e.lane(node); !l.rests() {
+		return l
+	}
+	return nil
+}
+
+func (e *Executor) lane(node string) *lane {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lanes[node]
+	if l == nil {
+		l = &lane{e: e, node: node}
+		e.lanes[node] = l
+	}
+	return l
+}
+
+func (l *lane) rests() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.rest)
+}
+
+// add takes a task. A full lane refuses it as a full queue would.
+func (l *lane) add(t *task) {
+	l.mu.Lock()
+	if n := len(l.tasks); n >= l.e.cfg.QueueLimit {
+		l.mu.Unlock()
+		l.e.count.overloaded.Add(1)
+		t.finish(ledger.Reply{Err: &ledger.Rejection{
+			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1), Limit: fmt.Sprint(l.e.cfg.QueueLimit),
+			Message: "commands are waiting for the node that has their buckets", RetryAfter: 50 * time.Millisecond,
+		}})
+		return
+	}
+	l.tasks = append(l.tasks, t)
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+	l.mu.Unlock()
+}
+
+// run forwards batch after batch until nothing is left.
+func (l *lane) run() {
+	for {
+		batch := l.next(ForwardLimit)
+		if batch == nil {
+			return
+		}
+		l.send(batch)
+	}
+}
+
+// next takes what has gathered, up to a limit; nil when that is nothing, and
+// then the lane runs no more.
+func (l *lane) next(limit int) []*task {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch := make([]*task, 0, min(len(l.tasks), limit))
+	n := 0
+	for _, t := range l.tasks {
+		if len(batch) == limit {
+			break
+		}
+		n++
+		if !t.state.CompareAndSwap(taskQueued, taskTaken) {
+			continue
+		}
+		if t.taken = true; !t.park() {
+			batch = append(batch, t)
+		}
+	}
+	l.tasks = l.tasks[n:]
+	if len(batch) == 0 {
+		l.running, l.tasks = false, nil
+		return nil
+	}
+	return batch
+}
+
+// send forwards one batch and answers its commands. What the node did not take,
+// or may have taken without an answer, runs here: a command that took effect
+// there finds its receipt. So does all that waits behind it, in its order.
+func (l *lane) send(batch []*task) {
+	e := l.e
+	cmds := make([]ledger.Command, len(batch))
+	for i, t := range batch {
+		cmds[i] = t.cmd
+	}
+	e.count.forwards.Add(1)
+	replies, err := e.peers.Forward(context.Background(), l.node, cmds)
+	if err == nil && len(replies) != len(batch) {
+		err = fmt.Errorf("%d commands got %d replies", len(batch), len(replies))
+	}
+	if err != nil {
+		e.count.forwardFailed.Add(1)
+		l.runHere(batch)
+		return
+	}
+	e.count.forwarded.Add(uint64(len(batch)))
+	var left []*task
+	for i, t := range batch {
+		if notTaken(replies[i].Err) {
+			left = append(left, t)
+			continue
+		}
+		e.answer(t, replies[i])
+	}
+	if len(left) > 0 {
+		l.runHere(left)
+	}
+}
+
+// notTaken says that a reply settles nothing: the other node is leaving, or its
+// store did not answer.
+func notTaken(err error) bool {
+	r, ok := err.(*ledger.Rejection) //nolint:errorlint // replies hold rejections as they are
+	return ok && (r.Code == ledger.Draining || r.Code == ledger.Unavailable || r.Code == ledger.OutcomeUnknown)
+}
+
+// runHere puts tasks, and those that wait in the lane, into the queues of this
+// node, and gives the other one a rest.
+func (l *lane) runHere(tasks []*task) {
+	l.mu.Lock()
+	l.rest = time.Now().Add(restAfterFailure)
+	waiting := l.tasks
+	l.tasks = nil
+	l.mu.Unlock()
+	for _, t := range waiting {
+		if t.state.CompareAndSwap(taskQueued, taskTaken) {
+			t.taken = true
+			tasks = append(tasks, t)
+		}
+	}
+	l.e.count.ranHere.Add(uint64(len(tasks)))
+	for _, t := range tasks {
+		t.strayed.Store(true) // one behind it may still be on its way to the lane
+		l.e.enqueue(t, true)
+	}
+}
+
+// Here is an executor over the same queues that forwards nothing: for commands
+// that another node has forwarded, which must not make a second hop.
+type Here struct{ e *Executor }
+
+// Here gives the executor for what other nodes forward.
+func (e *Executor) Here() Here { return Here{e} }
+
+// Do is as Executor.Do.
+func (h Here) Do(ctx context.Context, c ledger.Command) (ledger.Result, error) {
+	r := h.DoAll(ctx, []ledger.Command{c})[0]
+	return r.Result, r.Err
+}
+
+// DoAll is as Executor.DoAll.
+func (h Here) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
+	return h.e.doAll(ctx, cmds, true)
+}
