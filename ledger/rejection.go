@@ -55,7 +55,7 @@ const (
 	Internal               Code = "INTERNAL"
 )
 
-// Reasons of queues and facts.
+// Reasons of queues, facts, events and nodes.
 const (
 	JobNotFound      Code = "JOB_NOT_FOUND"
 	JobIllegalState  Code = "JOB_ILLEGAL_STATE"
@@ -71,6 +71,7 @@ const (
 	SinkChanged      Code = "SINK_CHANGED"
 	SinkLimit        Code = "SINK_LIMIT"
 	ParkedNotFound   Code = "PARKED_NOT_FOUND"
+	NodeNotFound     Code = "NODE_NOT_FOUND"
 )
 
 // Class groups codes by what the caller can do about them. The RPC layer maps
@@ -148,6 +149,7 @@ var codeTable = []CodeInfo{
 	{SinkChanged, ClassState, false, "read the sink again and repeat the change on what it is now"},
 	{SinkLimit, ClassExhausted, false, "delete a sink that is not needed"},
 	{ParkedNotFound, ClassNotFound, false, "list the sink's parked keys again; it may have been retried or skipped"},
+	{NodeNotFound, ClassNotFound, false, "coffer cluster status lists the nodes"},
 	{Overloaded, ClassRetry, false, "wait for the retry delay, then send the same request"},
 	{Draining, ClassRetry, false, "send the same request to another node"},
 	{Unavailable, ClassRetry, false, "send the same request again"},

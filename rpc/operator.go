@@ -14,6 +14,7 @@ const progressEvery = 200 * time.Millisecond
 type operatorService struct {
 	maintain Maintainer
 	status   func(ctx context.Context) Status
+	cluster  Cluster
 }
 
 // pace says when the next progress message is due: at once for the first of a

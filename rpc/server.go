@@ -78,6 +78,10 @@ type Deps struct {
 	Queue     Queue
 	Facts     Facts
 	FactLists FactLists
+	// Cluster answers GetCluster and DrainNode; nil: this node knows no others.
+	Cluster Cluster
+	// Peers makes the server take commands of other nodes; nil for none.
+	Peers *Peers
 	// Leaving is closed when the node drains: streams that would last end.
 	Leaving <-chan struct{}
 	// Status is called by GetStatus.
@@ -109,6 +113,7 @@ type Server struct {
 	cfg   Config
 	ready func() bool
 	rpc   *connect.Server
+	peers func(connecthttp.ServeMux) // nil: no service for other nodes
 	mux   *http.ServeMux
 }
 
@@ -139,12 +144,17 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		jobs: reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m},
 	})
 	cofferv1connect.RegisterLedgerServiceHandler(s.rpc, &ledgerService{reads: deps.Reader})
-	cofferv1connect.RegisterOperatorServiceHandler(s.rpc, &operatorService{maintain: deps.Maintainer, status: deps.Status})
+	cofferv1connect.RegisterOperatorServiceHandler(s.rpc, &operatorService{maintain: deps.Maintainer, status: deps.Status, cluster: deps.Cluster})
 	if deps.Queue != nil {
 		cofferv1connect.RegisterQueueServiceHandler(s.rpc, &queueService{queue: deps.Queue, metrics: m, leaving: deps.Leaving})
 	}
 	if deps.Facts != nil && deps.FactLists != nil {
 		cofferv1connect.RegisterFactServiceHandler(s.rpc, &factService{facts: deps.Facts, lists: deps.FactLists, metrics: m})
+	}
+	if p := deps.Peers; p != nil {
+		inner := connect.NewServer(observeInterceptor(m, deps.Log), edgeInterceptor)
+		cofferv1connect.RegisterClusterServiceHandler(inner, &clusterService{here: p.Here})
+		s.peers = func(mux connecthttp.ServeMux) { mountPeers(mux, inner, p.Allow) }
 	}
 	s.Mount(s.mux)
 	return s, nil
@@ -160,6 +170,9 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 		connecthttp.WithCompressMinBytes(compressMinBytes),
 	}
 	connecthttp.Mount(mux, s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
+	if s.peers != nil {
+		s.peers(mux)
+	}
 	if s.cfg.Reflection {
 		// Reflection has a server of its own: tools call it without a
 		// tenant, and it lists the API's services from the API's server.

@@ -666,6 +666,317 @@ func (x *GetStatusResponse) GetLastExpiryPassSeconds() float64 {
 	return 0
 }
 
+type GetClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetClusterRequest) Reset() {
+	*x = GetClusterRequest{}
+	mi := &file_coffer_v1_operator_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetClusterRequest) ProtoMessage() {}
+
+func (x *GetClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_operator_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetClusterRequest.ProtoReflect.Descriptor instead.
+func (*GetClusterRequest) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_operator_proto_rawDescGZIP(), []int{10}
+}
+
+type GetClusterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that answers.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The term of the leader that the store knows, 0 for none, and its node.
+	Term   uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Leader string `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Empty on a node without cluster.advertise.
+	Nodes []*ClusterNode `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Seconds the oldest overdue reservation has waited for its expiry.
+	OldestOverdueSeconds float64 `protobuf:"fixed64,5,opt,name=oldest_overdue_seconds,json=oldestOverdueSeconds,proto3" json:"oldest_overdue_seconds,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *GetClusterResponse) Reset() {
+	*x = GetClusterResponse{}
+	mi := &file_coffer_v1_operator_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetClusterResponse) ProtoMessage() {}
+
+func (x *GetClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_operator_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetClusterResponse.ProtoReflect.Descriptor instead.
+func (*GetClusterResponse) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_operator_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetClusterResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *GetClusterResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *GetClusterResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *GetClusterResponse) GetNodes() []*ClusterNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *GetClusterResponse) GetOldestOverdueSeconds() float64 {
+	if x != nil {
+		return x.OldestOverdueSeconds
+	}
+	return 0
+}
+
+// ClusterNode is one node as the node that answers sees it.
+type ClusterNode struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	NodeId  string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// It gave a sign of life lately.
+	Live     bool `protobuf:"varint,3,opt,name=live,proto3" json:"live,omitempty"`
+	Draining bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	// It says that it leads, in this term; 0 where it does not.
+	LeadsTerm uint64 `protobuf:"varint,5,opt,name=leads_term,json=leadsTerm,proto3" json:"leads_term,omitempty"`
+	// Buckets it worked on in the last minute or so.
+	Buckets uint64 `protobuf:"varint,6,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	// Seconds since its sign of life changed.
+	LastSeenSeconds float64 `protobuf:"fixed64,7,opt,name=last_seen_seconds,json=lastSeenSeconds,proto3" json:"last_seen_seconds,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ClusterNode) Reset() {
+	*x = ClusterNode{}
+	mi := &file_coffer_v1_operator_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterNode) ProtoMessage() {}
+
+func (x *ClusterNode) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_operator_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterNode.ProtoReflect.Descriptor instead.
+func (*ClusterNode) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_operator_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ClusterNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ClusterNode) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ClusterNode) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
+func (x *ClusterNode) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *ClusterNode) GetLeadsTerm() uint64 {
+	if x != nil {
+		return x.LeadsTerm
+	}
+	return 0
+}
+
+func (x *ClusterNode) GetBuckets() uint64 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *ClusterNode) GetLastSeenSeconds() float64 {
+	if x != nil {
+		return x.LastSeenSeconds
+	}
+	return 0
+}
+
+type DrainNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Take an earlier request back.
+	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_coffer_v1_operator_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_operator_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_operator_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DrainNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+type DrainNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node as it was when it was asked.
+	Node          *ClusterNode `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_coffer_v1_operator_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coffer_v1_operator_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_coffer_v1_operator_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DrainNodeResponse) GetNode() *ClusterNode {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 var File_coffer_v1_operator_proto protoreflect.FileDescriptor
 
 const file_coffer_v1_operator_proto_rawDesc = "" +
@@ -714,11 +1025,35 @@ const file_coffer_v1_operator_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\bR\bdraining\x12'\n" +
 	"\x0fqueued_commands\x18\x05 \x01(\x04R\x0equeuedCommands\x124\n" +
 	"\x16oldest_overdue_seconds\x18\x06 \x01(\x01R\x14oldestOverdueSeconds\x127\n" +
-	"\x18last_expiry_pass_seconds\x18\a \x01(\x01R\x15lastExpiryPassSeconds2\xf2\x01\n" +
+	"\x18last_expiry_pass_seconds\x18\a \x01(\x01R\x15lastExpiryPassSeconds\"\x13\n" +
+	"\x11GetClusterRequest\"\xbd\x01\n" +
+	"\x12GetClusterResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader\x12,\n" +
+	"\x05nodes\x18\x04 \x03(\v2\x16.coffer.v1.ClusterNodeR\x05nodes\x124\n" +
+	"\x16oldest_overdue_seconds\x18\x05 \x01(\x01R\x14oldestOverdueSeconds\"\xd5\x01\n" +
+	"\vClusterNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04live\x18\x03 \x01(\bR\x04live\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x1d\n" +
+	"\n" +
+	"leads_term\x18\x05 \x01(\x04R\tleadsTerm\x12\x18\n" +
+	"\abuckets\x18\x06 \x01(\x04R\abuckets\x12*\n" +
+	"\x11last_seen_seconds\x18\a \x01(\x01R\x0flastSeenSeconds\"?\n" +
+	"\x10DrainNodeRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"?\n" +
+	"\x11DrainNodeResponse\x12*\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.coffer.v1.ClusterNodeR\x04node2\x8a\x03\n" +
 	"\x0fOperatorService\x12<\n" +
 	"\x05Audit\x12\x17.coffer.v1.AuditRequest\x1a\x18.coffer.v1.AuditResponse0\x01\x12T\n" +
 	"\rRebuildExpiry\x12\x1f.coffer.v1.RebuildExpiryRequest\x1a .coffer.v1.RebuildExpiryResponse0\x01\x12K\n" +
-	"\tGetStatus\x12\x1b.coffer.v1.GetStatusRequest\x1a\x1c.coffer.v1.GetStatusResponse\"\x03\x90\x02\x01B>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
+	"\tGetStatus\x12\x1b.coffer.v1.GetStatusRequest\x1a\x1c.coffer.v1.GetStatusResponse\"\x03\x90\x02\x01\x12N\n" +
+	"\n" +
+	"GetCluster\x12\x1c.coffer.v1.GetClusterRequest\x1a\x1d.coffer.v1.GetClusterResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\tDrainNode\x12\x1b.coffer.v1.DrainNodeRequest\x1a\x1c.coffer.v1.DrainNodeResponseB>Z<github.com/coffer-ledger/coffer/proto/gen/coffer/v1;cofferv1b\x06proto3"
 
 var (
 	file_coffer_v1_operator_proto_rawDescOnce sync.Once
@@ -732,7 +1067,7 @@ func file_coffer_v1_operator_proto_rawDescGZIP() []byte {
 	return file_coffer_v1_operator_proto_rawDescData
 }
 
-var file_coffer_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_coffer_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_coffer_v1_operator_proto_goTypes = []any{
 	(*AuditRequest)(nil),          // 0: coffer.v1.AuditRequest
 	(*AuditResponse)(nil),         // 1: coffer.v1.AuditResponse
@@ -744,25 +1079,36 @@ var file_coffer_v1_operator_proto_goTypes = []any{
 	(*RebuildExpiryResponse)(nil), // 7: coffer.v1.RebuildExpiryResponse
 	(*GetStatusRequest)(nil),      // 8: coffer.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 9: coffer.v1.GetStatusResponse
-	(*Balances)(nil),              // 10: coffer.v1.Balances
+	(*GetClusterRequest)(nil),     // 10: coffer.v1.GetClusterRequest
+	(*GetClusterResponse)(nil),    // 11: coffer.v1.GetClusterResponse
+	(*ClusterNode)(nil),           // 12: coffer.v1.ClusterNode
+	(*DrainNodeRequest)(nil),      // 13: coffer.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 14: coffer.v1.DrainNodeResponse
+	(*Balances)(nil),              // 15: coffer.v1.Balances
 }
 var file_coffer_v1_operator_proto_depIdxs = []int32{
 	2,  // 0: coffer.v1.AuditResponse.progress:type_name -> coffer.v1.AuditProgress
 	4,  // 1: coffer.v1.AuditResponse.report:type_name -> coffer.v1.AuditReport
 	3,  // 2: coffer.v1.AuditReport.checks:type_name -> coffer.v1.AuditCheck
 	5,  // 3: coffer.v1.AuditReport.totals:type_name -> coffer.v1.CurrencyTotal
-	10, // 4: coffer.v1.CurrencyTotal.balances:type_name -> coffer.v1.Balances
-	0,  // 5: coffer.v1.OperatorService.Audit:input_type -> coffer.v1.AuditRequest
-	6,  // 6: coffer.v1.OperatorService.RebuildExpiry:input_type -> coffer.v1.RebuildExpiryRequest
-	8,  // 7: coffer.v1.OperatorService.GetStatus:input_type -> coffer.v1.GetStatusRequest
-	1,  // 8: coffer.v1.OperatorService.Audit:output_type -> coffer.v1.AuditResponse
-	7,  // 9: coffer.v1.OperatorService.RebuildExpiry:output_type -> coffer.v1.RebuildExpiryResponse
-	9,  // 10: coffer.v1.OperatorService.GetStatus:output_type -> coffer.v1.GetStatusResponse
-	8,  // [8:11] is the sub-list for method output_type
-	5,  // [5:8] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	15, // 4: coffer.v1.CurrencyTotal.balances:type_name -> coffer.v1.Balances
+	12, // 5: coffer.v1.GetClusterResponse.nodes:type_name -> coffer.v1.ClusterNode
+	12, // 6: coffer.v1.DrainNodeResponse.node:type_name -> coffer.v1.ClusterNode
+	0,  // 7: coffer.v1.OperatorService.Audit:input_type -> coffer.v1.AuditRequest
+	6,  // 8: coffer.v1.OperatorService.RebuildExpiry:input_type -> coffer.v1.RebuildExpiryRequest
+	8,  // 9: coffer.v1.OperatorService.GetStatus:input_type -> coffer.v1.GetStatusRequest
+	10, // 10: coffer.v1.OperatorService.GetCluster:input_type -> coffer.v1.GetClusterRequest
+	13, // 11: coffer.v1.OperatorService.DrainNode:input_type -> coffer.v1.DrainNodeRequest
+	1,  // 12: coffer.v1.OperatorService.Audit:output_type -> coffer.v1.AuditResponse
+	7,  // 13: coffer.v1.OperatorService.RebuildExpiry:output_type -> coffer.v1.RebuildExpiryResponse
+	9,  // 14: coffer.v1.OperatorService.GetStatus:output_type -> coffer.v1.GetStatusResponse
+	11, // 15: coffer.v1.OperatorService.GetCluster:output_type -> coffer.v1.GetClusterResponse
+	14, // 16: coffer.v1.OperatorService.DrainNode:output_type -> coffer.v1.DrainNodeResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_coffer_v1_operator_proto_init() }
@@ -781,7 +1127,7 @@ func file_coffer_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coffer_v1_operator_proto_rawDesc), len(file_coffer_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

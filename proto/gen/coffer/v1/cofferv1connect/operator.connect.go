@@ -31,6 +31,10 @@ const (
 	OperatorServiceRebuildExpiryProcedure = "/coffer.v1.OperatorService/RebuildExpiry"
 	// OperatorServiceGetStatusProcedure is the procedure name of the OperatorService's GetStatus RPC.
 	OperatorServiceGetStatusProcedure = "/coffer.v1.OperatorService/GetStatus"
+	// OperatorServiceGetClusterProcedure is the procedure name of the OperatorService's GetCluster RPC.
+	OperatorServiceGetClusterProcedure = "/coffer.v1.OperatorService/GetCluster"
+	// OperatorServiceDrainNodeProcedure is the procedure name of the OperatorService's DrainNode RPC.
+	OperatorServiceDrainNodeProcedure = "/coffer.v1.OperatorService/DrainNode"
 )
 
 var (
@@ -56,6 +60,21 @@ var (
 			IdempotencyLevel: connect.IdempotencyNoSideEffects,
 		}
 	})
+	operatorServiceGetClusterSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType:       connect.StreamTypeUnary,
+			Schema:           v1.File_coffer_v1_operator_proto.Services().ByName("OperatorService").Methods().ByName("GetCluster"),
+			Procedure:        OperatorServiceGetClusterProcedure,
+			IdempotencyLevel: connect.IdempotencyNoSideEffects,
+		}
+	})
+	operatorServiceDrainNodeSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     v1.File_coffer_v1_operator_proto.Services().ByName("OperatorService").Methods().ByName("DrainNode"),
+			Procedure:  OperatorServiceDrainNodeProcedure,
+		}
+	})
 )
 
 // OperatorServiceClient is a client for the coffer.v1.OperatorService service.
@@ -68,6 +87,12 @@ type OperatorServiceClient interface {
 	RebuildExpiry(context.Context, *v1.RebuildExpiryRequest) (OperatorServiceRebuildExpiryClientStream, error)
 	// GetStatus tells what this node is and how it does.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// GetCluster tells of the nodes over the store, as this node sees them, and
+	// who leads.
+	GetCluster(context.Context, *v1.GetClusterRequest) (*v1.GetClusterResponse, error)
+	// DrainNode makes a node give its buckets to the others, or takes that back.
+	// The node serves on, by way of the others, until it is stopped.
+	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
 }
 
 // NewOperatorServiceClient constructs a client for the coffer.v1.OperatorService service. Multiple
@@ -127,6 +152,12 @@ type OperatorServiceHandler interface {
 	RebuildExpiry(context.Context, *v1.RebuildExpiryRequest, OperatorServiceRebuildExpiryServerStream) error
 	// GetStatus tells what this node is and how it does.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// GetCluster tells of the nodes over the store, as this node sees them, and
+	// who leads.
+	GetCluster(context.Context, *v1.GetClusterRequest) (*v1.GetClusterResponse, error)
+	// DrainNode makes a node give its buckets to the others, or takes that back.
+	// The node serves on, by way of the others, until it is stopped.
+	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
 }
 
 // RegisterOperatorServiceHandler registers svc as the coffer.v1.OperatorService implementation on
@@ -137,6 +168,8 @@ func RegisterOperatorServiceHandler(server *connect.Server, svc OperatorServiceH
 		connect.Method{Spec: operatorServiceAuditSpec(), Handler: adapter.audit},
 		connect.Method{Spec: operatorServiceRebuildExpirySpec(), Handler: adapter.rebuildExpiry},
 		connect.Method{Spec: operatorServiceGetStatusSpec(), Handler: adapter.getStatus},
+		connect.Method{Spec: operatorServiceGetClusterSpec(), Handler: adapter.getCluster},
+		connect.Method{Spec: operatorServiceDrainNodeSpec(), Handler: adapter.drainNode},
 	)
 }
 
@@ -186,6 +219,14 @@ func (UnimplementedOperatorServiceHandler) GetStatus(context.Context, *v1.GetSta
 	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.OperatorService.GetStatus is not implemented")
 }
 
+func (UnimplementedOperatorServiceHandler) GetCluster(context.Context, *v1.GetClusterRequest) (*v1.GetClusterResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.OperatorService.GetCluster is not implemented")
+}
+
+func (UnimplementedOperatorServiceHandler) DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "coffer.v1.OperatorService.DrainNode is not implemented")
+}
+
 type operatorServiceClient struct {
 	client *connect.Client
 }
@@ -209,6 +250,22 @@ func (c *operatorServiceClient) RebuildExpiry(ctx context.Context, req *v1.Rebui
 func (c *operatorServiceClient) GetStatus(ctx context.Context, req *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {
 	var res v1.GetStatusResponse
 	if err := c.client.CallUnary(ctx, operatorServiceGetStatusSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *operatorServiceClient) GetCluster(ctx context.Context, req *v1.GetClusterRequest) (*v1.GetClusterResponse, error) {
+	var res v1.GetClusterResponse
+	if err := c.client.CallUnary(ctx, operatorServiceGetClusterSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *operatorServiceClient) DrainNode(ctx context.Context, req *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error) {
+	var res v1.DrainNodeResponse
+	if err := c.client.CallUnary(ctx, operatorServiceDrainNodeSpec(), req, &res); err != nil {
 		return nil, err
 	}
 	return &res, nil
@@ -238,6 +295,30 @@ func (h operatorServiceHandler) getStatus(ctx context.Context, _ connect.Spec, s
 		return err
 	}
 	res, err := h.svc.GetStatus(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h operatorServiceHandler) getCluster(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.GetClusterRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.GetCluster(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h operatorServiceHandler) drainNode(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req v1.DrainNodeRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.DrainNode(ctx, &req)
 	if err != nil {
 		return err
 	}
