@@ -1,16 +1,21 @@
 package node
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/election"
+	"github.com/coffer-ledger/coffer/node/members"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 // Cluster says with whom this node works together. All of them must be over
@@ -33,10 +38,27 @@ type Cluster struct {
 	// the nodes, and of nobody else. Nodes prove themselves to each other with
 	// their tls certificates, which must be good for clients, too.
 	CAFile string `yaml:"ca_file"`
+	// Advertise is the base URL by which the other nodes over the store reach
+	// this one; "auto" is the address it listens on. Empty: it takes no part in
+	// sharing buckets.
+	Advertise string `yaml:"advertise"`
+	// Heartbeat is the time between two signs of life, DeadAfter how long a
+	// node may give none before it gets no more commands, ForwardTimeout the
+	// bound of a call that takes commands to another node.
+	Heartbeat      time.Duration `yaml:"heartbeat"`
+	DeadAfter      time.Duration `yaml:"dead_after"`
+	ForwardTimeout time.Duration `yaml:"forward_timeout"`
 }
 
+// advertiseAuto stands for the address that a node listens on.
+const advertiseAuto = "auto"
+
 func defaultCluster() Cluster {
-	return Cluster{DataDir: "coffer-raft", ElectionTimeout: time.Second}
+	m := members.DefaultConfig()
+	return Cluster{
+		DataDir: "coffer-raft", ElectionTimeout: time.Second,
+		Heartbeat: m.Interval, DeadAfter: m.DeadAfter, ForwardTimeout: m.ForwardTimeout,
+	}
 }
 
 // On reports whether this node has peers.
@@ -54,7 +76,21 @@ func (c Config) election() (election.Config, error) {
 	}, nil
 }
 
+func (c Cluster) members() members.Config {
+	return members.Config{Interval: c.Heartbeat, DeadAfter: c.DeadAfter, ForwardTimeout: c.ForwardTimeout}
+}
+
 func (c Config) validateCluster(f *faults) {
+	f.within("cluster", c.Cluster.members().Validate())
+	if a := c.Cluster.Advertise; a != "" && a != advertiseAuto {
+		scheme := "http"
+		if c.TLS.On() {
+			scheme = "https"
+		}
+		if u, err := url.Parse(a); err != nil || u.Scheme != scheme || u.Host == "" || (u.Path != "" && u.Path != "/") {
+			f.add("cluster.advertise", a, scheme+"://HOST:PORT, auto, or empty")
+		}
+	}
 	if c.Cluster.CAFile != "" && !c.TLS.On() {
 		f.add("cluster.ca_file", c.Cluster.CAFile, "none without tls.cert_file and tls.key_file")
 	}
@@ -131,4 +167,121 @@ func (c Cluster) authority() (*x509.CertPool, error) {
 		return nil, fmt.Errorf("load cluster.ca_file %s: %w", c.CAFile, errors.New("it holds no certificate"))
 	}
 	return pool, nil
+}
+
+// joinPeers makes the executor share buckets with the other nodes, where the
+// configuration says how they reach this one.
+func (n *Node) joinPeers(p *parts) (err error) {
+	c := n.cfg.Cluster
+	if c.Advertise == "" {
+		return nil
+	}
+	switch {
+	case n.deps.PeerTransport != nil:
+		p.peers = rpc.NewPeerClientOver(n.cfg.NodeID, n.deps.PeerTransport)
+	case c.CAFile != "":
+		t, err := n.cfg.mutual()
+		if err != nil {
+			return err
+		}
+		p.peers = rpc.NewPeerClient(n.cfg.NodeID, t)
+	default:
+		p.peers = rpc.NewPeerClient(n.cfg.NodeID, nil)
+	}
+	about := func() (int, uint64) {
+		if s := p.leader.Status(); s.Leading {
+			return p.exec.Stats().Active, s.Term
+		}
+		return p.exec.Stats().Active, 0
+	}
+	p.members, err = members.New(c.members(), n.cfg.NodeID, p.ledger, p.peers.Forward, about, n.log.With().Str("part", "members").Logger())
+	if err == nil {
+		p.exec.SetPeers(p.members)
+	}
+	return err
+}
+
+// advertised is the base URL for the other nodes.
+func (n *Node) advertised(url string) string {
+	if n.cfg.Cluster.Advertise == advertiseAuto {
+		return url
+	}
+	return n.cfg.Cluster.Advertise
+}
+
+// forPeers is what a server needs to take commands of other nodes.
+func (n *Node) forPeers(p *parts) *rpc.Peers {
+	if p.members == nil {
+		return nil
+	}
+	peers := &rpc.Peers{Here: p.exec.Here()}
+	if n.cfg.Cluster.CAFile != "" {
+		// The listener has checked the certificate, if one was shown.
+		peers.Allow = func(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
+	}
+	return peers
+}
+
+// handOver gives this node's buckets to the others before it ends. That it
+// failed costs conflicts, or a call to a node that has gone, and nothing else.
+func (n *Node) handOver(ctx context.Context, p *parts) {
+	ctx, cancel := context.WithTimeout(ctx, 2*n.cfg.Cluster.DeadAfter)
+	defer cancel()
+	if err := p.members.Drain(ctx); err != nil {
+		n.log.Warn().Err(err).Msg("the other nodes may still send commands here")
+	}
+}
+
+// leave takes the node's sign of life away, once it gives no more.
+func (n *Node) leave(ctx context.Context, p *parts) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	if err := p.members.Leave(ctx); err != nil {
+		n.log.Debug().Err(err).Msg("sign of life stays")
+	}
+	p.peers.Close()
+}
+
+// leaveTimeout bounds the removal of the sign of life: without it the others
+// find out a little later.
+const leaveTimeout = 2 * time.Second
+
+// clusterView answers operators about all nodes.
+type clusterView struct {
+	n *Node
+	p *parts
+}
+
+// Cluster tells who leads and which nodes there are.
+func (v clusterView) Cluster(ctx context.Context) (rpc.ClusterStatus, error) {
+	l, err := v.p.ledger.Leader(ctx)
+	if err != nil {
+		return rpc.ClusterStatus{}, err
+	}
+	st := rpc.ClusterStatus{NodeID: v.n.cfg.NodeID, Term: l.Term, Leader: l.Node, OldestOverdue: v.p.expiry.Status(ctx).OldestOverdue}
+	if v.p.members == nil {
+		return st, nil
+	}
+	for _, s := range v.p.members.Nodes() {
+		st.Nodes = append(st.Nodes, nodeSeen(s))
+	}
+	return st, nil
+}
+
+func nodeSeen(s members.Seen) rpc.ClusterNode {
+	return rpc.ClusterNode{
+		NodeID: s.Node, Address: s.Address, Live: s.Live, Draining: s.Draining, LeadsTerm: s.Term, Buckets: s.Buckets, LastSeen: s.Since,
+	}
+}
+
+// Drain marks a node, which finds the mark at its next sign of life.
+func (v clusterView) Drain(ctx context.Context, node string, undo bool) (rpc.ClusterNode, error) {
+	if v.p.members != nil {
+		for _, s := range v.p.members.Nodes() {
+			if s.Node == node {
+				return nodeSeen(s), v.p.ledger.MarkDrain(ctx, node, !undo)
+			}
+		}
+	}
+	return rpc.ClusterNode{}, rpc.NodeMissing(node)
 }

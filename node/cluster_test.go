@@ -2,16 +2,22 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 func TestClusterConfig(t *testing.T) {
@@ -32,6 +38,8 @@ func TestClusterConfig(t *testing.T) {
 			c.Cluster.Peers, c.TLS, c.Cluster.CAFile = "test=10.0.0.1:1", TLS{certFile, keyFile}, certFile
 		}, ""},
 		"ca without tls": {func(c *Config) { c.Cluster.CAFile = certFile }, `cluster.ca_file is`},
+		"advertised":     {func(c *Config) { c.Cluster.Advertise = "http://10.0.0.1:7420" }, ""},
+		"not a url":      {func(c *Config) { c.Cluster.Advertise = "10.0.0.1:7420" }, `cluster.advertise is "10.0.0.1:7420" (allowed: http://HOST:PORT, auto, or empty)`},
 		"no directory":   {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
 		"no patience":    {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
 	} {
@@ -51,9 +59,8 @@ func TestClusterConfig(t *testing.T) {
 func TestElected(t *testing.T) {
 	cfg := testConfig()
 	cfg.TLS.CertFile, cfg.TLS.KeyFile, _ = certificate(t)
-	cfg.Cluster = Cluster{
-		Peers: "test=127.0.0.1:0", DataDir: filepath.Join(t.TempDir(), "raft"), ElectionTimeout: 50 * time.Millisecond, CAFile: cfg.TLS.CertFile,
-	}
+	cfg.Cluster.Peers, cfg.Cluster.DataDir = "test=127.0.0.1:0", filepath.Join(t.TempDir(), "raft")
+	cfg.Cluster.ElectionTimeout, cfg.Cluster.CAFile = 50*time.Millisecond, cfg.TLS.CertFile
 	engine, prefix := testengine.Open(t)
 	last := uint64(0)
 	for range 2 {
@@ -107,3 +114,59 @@ type open struct{ kv.Store }
 
 // Close leaves the engine open.
 func (open) Close() error { return nil }
+
+// Between nodes that have certificates of one authority commands are forwarded
+// over mutual TLS, and nobody else can forward any.
+func TestForwardOverTLS(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it shares one store among nodes of this process")
+	certFile, keyFile, pool := certificate(t)
+	engine := testengine.Embedded(t, vfs.NewMem(), nil)
+	var nodes []*parts
+	var urls []string
+	for _, id := range []string{"n1", "n2"} {
+		cfg := testConfig()
+		cfg.NodeID, cfg.TLS = id, TLS{certFile, keyFile}
+		cfg.Cluster.CAFile, cfg.Cluster.Advertise = certFile, advertiseAuto
+		cfg.Cluster.Heartbeat, cfg.Cluster.DeadAfter, cfg.Cluster.ForwardTimeout = 20*time.Millisecond, time.Minute, time.Minute
+		n, err := New(cfg, Deps{
+			OpenStore: func(context.Context) (kv.Store, error) { return open{engine}, nil }, StoreKind: "embedded", Log: zerolog.Nop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p *parts
+		r := start(t, n, func(ctx context.Context) error {
+			ln, err := n.listen(ctx)
+			if err != nil {
+				return err
+			}
+			if p, err = n.assemble(ctx, open{engine}); err != nil {
+				return err
+			}
+			return n.serve(ctx, ln, p)
+		})
+		nodes, urls = append(nodes, p), append(urls, r.url)
+	}
+	until(t, "the nodes to see each other", func() bool { return nodes[0].members.Live() == 2 && nodes[1].members.Live() == 2 })
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer tr.CloseIdleConnections()
+	c := rpc.NewClient(urls[0], rpc.WithHTTPClient(&http.Client{Transport: tr}))
+	fund(t, c, 16)
+	for i := range 32 {
+		if err := reserve(t.Context(), c, fmt.Sprint("o", i), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := nodes[0].exec.Stats(); s.Forwarded == 0 || s.ForwardFailed != 0 || s.RanHere != 0 {
+		t.Errorf("first node: %+v", s)
+	}
+	cmds := []ledger.Command{{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: "default", Order: "o1", Benefit: "b"}}}
+	stranger := rpc.NewPeerClientOver("n2", tr) // it knows the server, and shows no certificate
+	if got, err := stranger.Forward(t.Context(), urls[0], cmds); err == nil {
+		t.Errorf("a client without a certificate forwards: %+v", got)
+	}
+	got, err := nodes[1].peers.Forward(t.Context(), urls[0], cmds)
+	if err != nil || got[0].Err != nil {
+		t.Errorf("a node: %+v, %v", got, err)
+	}
+}

@@ -86,6 +86,11 @@ var settingDocs = map[string]string{
 	"cluster.election_timeout": "How long a leader may be silent before the others elect a new one (duration).",
 	"cluster.ca_file":          "Certificates (PEM) of the authority that has signed the nodes' own; with it and tls, nodes prove themselves to each other.",
 
+	"cluster.advertise":       "Base URL by which the other nodes over the store reach this one, to share buckets; auto: the address it listens on; empty: it shares none.",
+	"cluster.heartbeat":       "From one sign of life in the store to the next (duration).",
+	"cluster.dead_after":      "How long a node may give no sign of life before it gets no more commands (duration).",
+	"cluster.forward_timeout": "Bound of a call that takes commands to another node; then they run here (duration).",
+
 	"debug.pprof": "Serve /debug/pprof/, only on a loopback address.",
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -43,7 +44,11 @@ func (n *Node) server(h http.Handler) (*http.Server, error) {
 	}
 	protocols.SetHTTP2(true)
 	var err error
-	s.TLSConfig, err = n.cfg.TLS.load()
+	if s.TLSConfig, err = n.cfg.TLS.load(); err == nil && n.cfg.Cluster.CAFile != "" {
+		// Clients need no certificate; other nodes show theirs.
+		s.TLSConfig.ClientAuth = tls.VerifyClientCertIfGiven
+		s.TLSConfig.ClientCAs, err = n.cfg.Cluster.authority()
+	}
 	return s, err
 }
 
@@ -52,6 +57,7 @@ func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (h
 	api, err := rpc.NewServer(n.cfg.API, rpc.Deps{
 		Executor: exec, Reader: p.ledger, Loads: p.exec, Maintainer: interruptible{p.ledger, n.leaving},
 		Queue: p.ledger, Facts: p.facts, FactLists: p.ledger, Leaving: n.leaving,
+		Cluster: clusterView{n, p}, Peers: n.forPeers(p),
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },
 		Registerer: reg,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/node/election"
+	"github.com/coffer-ledger/coffer/node/members"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
@@ -128,6 +129,11 @@ var shardStats = []stat[shard.Stats]{
 	counter("coffer_reroutes_total", "Commands that changed bucket queue.", func(s *shard.Stats) float64 { return float64(s.Reroutes) }),
 	counter("coffer_batch_conflicts_total", "Batches that another writer got in the way of.", func(s *shard.Stats) float64 { return float64(s.Conflicts) }),
 	counter("coffer_batch_retries_total", "Further attempts at batches after a conflict, or where the store asked for one.", func(s *shard.Stats) float64 { return float64(s.Retries) }),
+	gauge("coffer_buckets_active", "Buckets that this node worked on in the last minute or so.", func(s *shard.Stats) float64 { return float64(s.Active) }),
+	counter("coffer_forwards_total", "Calls that took commands to other nodes.", func(s *shard.Stats) float64 { return float64(s.Forwards) }),
+	counter("coffer_forwards_failed_total", "Calls to other nodes that brought no answer.", func(s *shard.Stats) float64 { return float64(s.ForwardFailed) }),
+	counter("coffer_forwarded_commands_total", "Commands that other nodes answered.", func(s *shard.Stats) float64 { return float64(s.Forwarded) }),
+	counter("coffer_forwarded_ran_here_total", "Commands of other nodes' buckets that ran here, since the node did not answer or was leaving.", func(s *shard.Stats) float64 { return float64(s.RanHere) }),
 	counter("coffer_overloaded_total", "Commands refused because a queue was full.", func(s *shard.Stats) float64 { return float64(s.Overloaded) }),
 	counter("coffer_skipped_benefits_total", "Reserves answered with no benefit under SKIP_BENEFIT.", func(s *shard.Stats) float64 { return float64(s.Skipped) }),
 }
@@ -180,6 +186,8 @@ var leaderStats = []stat[election.Status]{
 	counter("coffer_leader_lost_total", "Terms of this node that ended while it ran.", func(s *election.Status) float64 { return float64(s.Lost) }),
 }
 
+var memberCount = prometheus.NewDesc("coffer_cluster_nodes", "Nodes that take commands, as this one sees them; 1 where it shares no buckets.", nil, nil)
+
 var batchSizes = prometheus.NewDesc("coffer_batch_size", "Commands in one transaction.", nil, nil)
 
 // collector reads the figures of a node's parts.
@@ -189,6 +197,8 @@ type collector struct {
 	work   *scan.Work
 	level  *scan.Rebalance
 	leader election.Elector
+	// members is nil where the node shares no buckets.
+	members *members.Members
 }
 
 // Describe implements prometheus.Collector.
@@ -208,6 +218,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, s := range leaderStats {
 		ch <- s.desc
 	}
+	ch <- memberCount
 	ch <- batchSizes
 }
 
@@ -236,6 +247,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range leaderStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&le))
 	}
+	live := 1
+	if c.members != nil {
+		live = c.members.Live()
+	}
+	ch <- prometheus.MustNewConstMetric(memberCount, prometheus.GaugeValue, float64(live))
 	wk := c.work.Status(context.Background())
 	for _, s := range workStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&wk))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/election"
+	"github.com/coffer-ledger/coffer/node/members"
 	"github.com/coffer-ledger/coffer/node/scan"
+	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
 	"github.com/coffer-ledger/coffer/shard/intake"
 )
@@ -38,6 +41,9 @@ type Deps struct {
 	// Raft gives what the node's Raft works with, where cluster.peers is set;
 	// nil for the configured addresses and directory.
 	Raft func() (election.Parts, error)
+	// PeerTransport carries calls to other nodes; nil for one that the
+	// configuration gives.
+	PeerTransport http.RoundTripper
 }
 
 // ErrAddressInUse says that something else listens on the node's address.
@@ -76,6 +82,9 @@ type parts struct {
 	level  *scan.Rebalance
 	leader election.Elector
 	http   *http.Server
+	// members and peers are nil where the node shares no buckets.
+	members *members.Members
+	peers   *rpc.PeerClient
 }
 
 // Run serves until ctx ends, then drains and returns nil. It returns an error
@@ -147,8 +156,11 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	if p.leader, err = n.elector(p.ledger); err != nil {
 		return nil, err
 	}
+	if err = n.joinPeers(p); err != nil {
+		return nil, err
+	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader, p.members})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
@@ -192,11 +204,16 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	})
 	g.Go(func() error { return watchEngine(gctx, p.engine) })
+	memberCtx, stopMembers := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs it
+	defer stopMembers()
+	url := n.url(ln)
+	if p.members != nil {
+		g.Go(func() error { return p.members.Run(memberCtx, n.advertised(url)) })
+	}
 	g.Go(func() error {
 		<-gctx.Done()
-		return n.drain(ctx, stopScan, p)
+		return n.drain(ctx, stopScan, stopMembers, p)
 	})
-	url := n.url(ln)
 	n.log.Info().Str("url", url).Str("store", n.cfg.Store).Str("node_id", n.cfg.NodeID).Str("version", n.deps.Version).Msg("serving")
 	if n.deps.OnReady != nil {
 		n.deps.OnReady(url)
@@ -248,13 +265,13 @@ func watchEngine(ctx context.Context, engine kv.Store) error {
 	}
 }
 
-// drain ends the node in order: not ready, no new commands, no new
+// drain ends the node in order: not ready, its buckets with the other nodes, no new commands, no new
 // connections, every accepted command answered.
-func (n *Node) drain(ctx context.Context, stopScan context.CancelFunc, p *parts) error {
+func (n *Node) drain(ctx context.Context, stopScan, stopMembers context.CancelFunc, p *parts) error {
 	n.draining.Store(true)
 	n.log.Info().Int64("pending_commands", p.exec.Stats().Pending).Dur("timeout_ms", n.cfg.Shutdown.Timeout).Msg("draining")
 	if ctx.Err() != nil { // asked to end, not failed
-		n.pause(n.cfg.Shutdown.Delay)
+		n.announce(context.WithoutCancel(ctx), p)
 	}
 	close(n.leaving)
 	stopScan()
@@ -267,5 +284,19 @@ func (n *Node) drain(ctx context.Context, stopScan context.CancelFunc, p *parts)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("drain cut off after %s: %w", n.cfg.Shutdown.Timeout, err), p.http.Close())
 	}
+	stopMembers()
+	if p.members != nil {
+		n.leave(context.WithoutCancel(ctx), p)
+	}
 	return err
+}
+
+// announce lets load balancers and the other nodes know that this one ends.
+func (n *Node) announce(ctx context.Context, p *parts) {
+	var wg sync.WaitGroup
+	wg.Go(func() { n.pause(n.cfg.Shutdown.Delay) })
+	if p.members != nil {
+		wg.Go(func() { n.handOver(ctx, p) })
+	}
+	wg.Wait()
 }

@@ -66,6 +66,7 @@ type app struct {
 	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
 	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
+	Cluster clusterCmd `cmd:"" help:"The nodes over the store: who leads, who has how many buckets; drain one." group:"Operations"`
 	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
 	Store   storeCmd   `cmd:"" help:"Check a store, or raise its incarnation after a restore." group:"Proof"`
 	Bench   benchCmd   `cmd:"" help:"Measure this machine, with an audit after each run." group:"Server"`
