@@ -35,7 +35,9 @@ type Config struct {
 	Tolerance time.Duration
 	// Handle takes an event, for good, or returns an error. It is called
 	// concurrently, and may get an event it had: InOrder makes one that cares
-	// for that.
+	// for that. While an event fails, others wait behind it; an error that will
+	// not pass should be ErrRefused, so that the sender parks the event's key
+	// and goes on.
 	Handle func(context.Context, *event.Event) error
 	// Failed, if not nil, is told why a request was not taken; id is empty when
 	// the signature does not verify.

@@ -25,7 +25,7 @@ func kafkaCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
-func openKafka(t *testing.T, c *kfake.Cluster, change func(*Kafka)) Sink {
+func openKafka(t testing.TB, c *kfake.Cluster, change func(*Kafka)) Sink {
 	t.Helper()
 	k := &Kafka{Brokers: c.ListenAddrs(), Topic: testTopic, Plaintext: true}
 	if change != nil {

@@ -36,10 +36,14 @@ type natsSink struct {
 	timeout time.Duration
 	options []nats.Option
 
-	mu     sync.Mutex
-	conn   *nats.Conn
-	js     jetstream.JetStream
-	closed bool
+	// alive ends with Close.
+	alive context.Context
+	end   context.CancelFunc
+
+	mu      sync.Mutex
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	attempt *attempt // to connect, while one is under way
 }
 
 func newNATS(n *NATS, d Deps) (*natsSink, error) {
@@ -47,12 +51,13 @@ func newNATS(n *NATS, d Deps) (*natsSink, error) {
 	if s.subject == "" {
 		s.subject = DefaultSubject
 	}
+	s.alive, s.end = context.WithCancel(context.Background())
 	s.options = []nats.Option{
 		nats.Name(natsClient), nats.Timeout(min(s.timeout, dialTimeout)), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		// Nothing is kept for when the server is back: it would be sent after
 		// this side had said that it was not.
 		nats.ReconnectBufSize(-1),
-		nats.SetCustomDialer(natsDialer(d.dialer())),
+		nats.SetCustomDialer(natsDialer{s.alive, d.dialer()}), nats.SkipHostLookup(), // the dialer does, in time
 	}
 	switch {
 	case n.User != "":
@@ -81,37 +86,74 @@ func newNATS(n *NATS, d Deps) (*natsSink, error) {
 }
 
 // natsDialer is the node's dialer in the form that the client takes.
-type natsDialer func(ctx context.Context, network, address string) (net.Conn, error)
+type natsDialer struct {
+	alive context.Context
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+}
 
 // Dial connects within dialTimeout.
 func (d natsDialer) Dial(network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(d.alive, dialTimeout)
 	defer cancel()
-	return d(ctx, network, address)
+	return d.dial(ctx, network, address)
 }
 
-// stream connects where there is no connection yet. Once there is one, the
-// client connects again by itself.
-func (s *natsSink) stream() (jetstream.JetStream, error) {
+// attempt is one try to connect. What came of it can be read once done is closed.
+type attempt struct {
+	done chan struct{}
+	js   jetstream.JetStream
+	err  error
+}
+
+var errClosed = errors.New("nats: the sink is closed")
+
+// stream connects where there is no connection yet, and waits for that no longer
+// than ctx. Once there is one, the client connects again by itself.
+func (s *natsSink) stream(ctx context.Context) (jetstream.JetStream, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, errors.New("nats: the sink is closed")
-	case s.js != nil:
+	if s.alive.Err() != nil || s.js != nil {
+		defer s.mu.Unlock()
+		if s.alive.Err() != nil {
+			return nil, errClosed
+		}
 		return s.js, nil
 	}
+	a := s.attempt
+	if a == nil {
+		a = &attempt{done: make(chan struct{})}
+		s.attempt = a
+		go s.connect(a)
+	}
+	s.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.js, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("nats: connect: %w", ctx.Err())
+	}
+}
+
+func (s *natsSink) connect(a *attempt) {
+	defer close(a.done)
 	conn, err := nats.Connect(s.servers, s.options...)
-	if err != nil {
-		return nil, fmt.Errorf("nats: connect: %w", err)
+	var js jetstream.JetStream
+	if err == nil {
+		js, err = jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(s.timeout))
 	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(s.timeout))
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("nats: %w", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempt = nil
+	if err == nil && s.alive.Err() != nil {
+		err = errClosed
 	}
-	s.conn, s.js = conn, js
-	return js, nil
+	if err != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		a.err = fmt.Errorf("nats: connect: %w", err)
+		return
+	}
+	s.conn, s.js, a.js = conn, js, js
 }
 
 func (s *natsSink) Deliver(ctx context.Context, events []*event.Event) []error {
@@ -122,7 +164,7 @@ func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	errs := make([]error, len(events))
-	js, err := s.stream()
+	js, err := s.stream(ctx)
 	if err != nil {
 		for i := range errs {
 			errs[i] = &Trouble{Err: err}
@@ -209,7 +251,7 @@ func subjectOf(template, tenant, typ string) string {
 func (s *natsSink) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	js, err := s.stream()
+	js, err := s.stream(ctx)
 	if err != nil {
 		return &Trouble{Err: err}
 	}
@@ -222,7 +264,7 @@ func (s *natsSink) Ping(ctx context.Context) error {
 func (s *natsSink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.end()
 	if s.conn != nil {
 		s.conn.Close()
 	}

@@ -18,11 +18,11 @@ import (
 
 // natsServer runs a real server with JetStream in this process, at a port of its
 // own or the one it had.
-func natsServer(t *testing.T, dir string, port int) *server.Server {
+func natsServer(t testing.TB, dir string, port int) *server.Server {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true, Username: "coffer", Password: "pass",
-		MaxPayload: 16 << 10, JetStreamMaxMemory: 32 << 20, JetStreamMaxStore: 32 << 20,
+		MaxPayload: 16 << 10, JetStreamMaxMemory: 32 << 20, JetStreamMaxStore: 1 << 30,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func stop(srv *server.Server) {
 	srv.WaitForShutdown()
 }
 
-func portOf(t *testing.T, srv *server.Server) int {
+func portOf(t testing.TB, srv *server.Server) int {
 	t.Helper()
 	u, err := url.Parse(srv.ClientURL())
 	if err != nil {
@@ -56,7 +56,7 @@ func portOf(t *testing.T, srv *server.Server) int {
 	return n
 }
 
-func openNATS(t *testing.T, srv *server.Server, change func(*NATS)) *natsSink {
+func openNATS(t testing.TB, srv *server.Server, change func(*NATS)) *natsSink {
 	t.Helper()
 	n := &NATS{Servers: []string{fmt.Sprintf("nats://127.0.0.1:%d", portOf(t, srv))}, User: "coffer", Password: "pass"}
 	if change != nil {
@@ -70,9 +70,9 @@ func openNATS(t *testing.T, srv *server.Server, change func(*NATS)) *natsSink {
 	return s.(*natsSink)
 }
 
-func streamOf(t *testing.T, s *natsSink, maxSize int32) jetstream.Stream {
+func streamOf(t testing.TB, s *natsSink, maxSize int32) jetstream.Stream {
 	t.Helper()
-	js, err := s.stream()
+	js, err := s.stream(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
