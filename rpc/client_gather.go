@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -17,8 +18,7 @@ import (
 
 // Bounds of gathering.
 const (
-	// maxFlights is how many batches of one client may be on their way: one
-	// is being answered while the next one gathers and is sent.
+	// maxFlights is how many batches of one client may be on their way.
 	maxFlights = 2
 	// maxGathered is how many commands may wait for a batch.
 	maxGathered = 1 << 14
@@ -31,16 +31,19 @@ var errNotSent = errors.New("the command was not sent")
 // A call costs most of its time in HTTP and framing, many times what the
 // command itself costs, so a crowd is served faster together.
 //
-// It never waits for company: a lone command is sent at once, and what comes
-// while batches are on their way goes with the next. Each caller keeps its own
-// deadline, cancellation and answer. Two commands with one key never share a
+// No command waits for a timer: a lone one is sent at once. While batches are
+// on their way, another leaves when as many commands wait as travel, or when
+// one returns: were it sent earlier, a crowd that is answered together would
+// fall into ever smaller batches. Each caller keeps its own deadline,
+// cancellation and answer. Two commands with one key never share a
 // batch, and the order of commands with one key is kept.
 type gatherer struct {
 	execute func(context.Context, []*cofferv1.Command) (*cofferv1.ExecuteResponse, error)
 
 	mu      sync.Mutex
 	queue   []*gathered
-	flights int
+	flights int // batches on their way, and those about to leave
+	aloft   int // commands in the batches on their way
 }
 
 // gathered is one command on its way.
@@ -65,7 +68,7 @@ func (g *gatherer) send(ctx context.Context, msg *cofferv1.Command) (*cofferv1.C
 		return nil, connect.NewError(connect.CodeUnavailable, "too many commands wait in this client").WithCause(errNotSent)
 	}
 	g.queue = append(g.queue, t)
-	if g.flights < maxFlights {
+	if g.flights == 0 || g.flights < maxFlights && len(g.queue) >= g.aloft {
 		g.flights++
 		go g.fly()
 	}
@@ -107,23 +110,30 @@ func (g *gatherer) drop(t *gathered) bool {
 	return true
 }
 
-// fly sends batch after batch until nothing waits.
+// fly sends batch after batch until too few wait. Callers that are ready to
+// run, such as those that the last batch has just answered, come first: they
+// have more to send, most likely.
 func (g *gatherer) fly() {
 	for {
+		runtime.Gosched()
 		batch := g.next()
 		if batch == nil {
 			return
 		}
 		g.deliver(batch)
+		g.mu.Lock()
+		g.aloft -= len(batch)
+		g.mu.Unlock()
 	}
 }
 
-// next takes what waits, one command a key, up to a full batch. When nothing
-// does, the flight ends.
+// next takes what waits, one command a key, up to a full batch. When that is
+// nothing, or less than what travels, the flight ends; the last one leaves
+// nothing behind.
 func (g *gatherer) next() []*gathered {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) == 0 {
+	if len(g.queue) == 0 || len(g.queue) < g.aloft {
 		g.flights--
 		return nil
 	}
@@ -141,6 +151,7 @@ func (g *gatherer) next() []*gathered {
 	}
 	clear(g.queue[len(rest):])
 	g.queue = rest
+	g.aloft += len(batch)
 	return batch
 }
 

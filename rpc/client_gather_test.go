@@ -61,6 +61,19 @@ func waiting(g *gatherer, n int) {
 	}
 }
 
+// landed blocks until no flight is left.
+func landed(g *gatherer) {
+	for {
+		g.mu.Lock()
+		left := g.flights
+		g.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // crowd sends commands and collects their answers.
 type crowd struct {
 	wg   sync.WaitGroup
@@ -116,6 +129,54 @@ func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
 	}
 }
 
+// While a crowd travels, a few do not leave one by one: they wait until as
+// many are there, or until the crowd is answered.
+func TestFewDoNotFlyBesideACrowd(t *testing.T) {
+	s := newStage()
+	g := &gatherer{execute: s.execute, flights: maxFlights}
+	c := newCrowd()
+	send := func(from, to int) {
+		for i := from; i < to; i++ {
+			c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("o", i))
+		}
+	}
+	send(0, 8)
+	waiting(g, 8)
+	g.mu.Lock()
+	g.flights = 1
+	g.mu.Unlock()
+	go g.fly()
+	if batch := <-s.begun; len(batch) != 8 {
+		t.Fatalf("batch of %d, want 8", len(batch))
+	}
+	send(8, 15)
+	waiting(g, 7)
+	if g.mu.Lock(); g.flights != 1 {
+		t.Errorf("%d flights with 7 waiting beside 8, want 1", g.flights)
+	}
+	g.mu.Unlock()
+	send(15, 16)
+	if batch := <-s.begun; len(batch) != 8 {
+		t.Errorf("batch of %d, want 8", len(batch))
+	}
+	send(16, 17)
+	waiting(g, 1)
+	s.end <- nil // one of two returns and finds fewer than travel
+	s.end <- nil
+	if batch := <-s.begun; len(batch) != 1 {
+		t.Errorf("batch of %d, want the one that waited", len(batch))
+	}
+	s.end <- nil
+	c.wg.Wait()
+	if len(c.got) != 17 {
+		t.Errorf("%d answers, want 17: %v", len(c.got), c.errs)
+	}
+	landed(g)
+	if g.aloft != 0 {
+		t.Errorf("%d commands aloft once all flights have ended", g.aloft)
+	}
+}
+
 func TestOneKeyNeverSharesABatch(t *testing.T) {
 	s := newStage()
 	g := &gatherer{execute: s.execute}
@@ -129,16 +190,21 @@ func TestOneKeyNeverSharesABatch(t *testing.T) {
 		c.send(t.Context(), g, fmt.Sprint("other", i), fmt.Sprint("other", i))
 	}
 	waiting(g, 6)
-	for _, want := range []int{4, 1} { // same and three others; then same again on the flight that ended
-		s.end <- nil
-		if batch := <-s.begun; len(batch) != want {
-			t.Errorf("batch of %d, want %d", len(batch), want)
+	s.end <- nil
+	if batch := <-s.begun; len(batch) != 4 { // one of the three, and the others
+		t.Errorf("batch of %d, want 4", len(batch))
+	}
+	// The other two follow one by one, whichever flight returns first.
+	go func() {
+		for range 4 {
+			s.end <- nil
+		}
+	}()
+	for range 2 {
+		if batch := <-s.begun; len(batch) != 1 || batch[0].GetReserve().GetOrderId() != "same" {
+			t.Errorf("batch %v, want one of the same key", batch)
 		}
 	}
-	s.end <- nil
-	<-s.begun
-	s.end <- nil
-	s.end <- nil
 	c.wg.Wait()
 	if c.got["same"] != 3 {
 		t.Errorf("answers %v, errors %v", c.got, c.errs)
