@@ -12,8 +12,10 @@ import (
 const (
 	// MaxLines is the most benefits one fact may name, and the most
 	// reservations of an order that are looked at. A fact about others, or
-	// about all of an order that has more, is an exception.
-	MaxLines = 256
+	// about all of an order that has more, is an exception. With names as long
+	// as names may be, a fact of so many with what it did fits one value of the
+	// store.
+	MaxLines = 128
 	// MaxPerOrder is the most facts one order may have.
 	MaxPerOrder = 256
 	// MaxBatch is the most facts one call may submit.

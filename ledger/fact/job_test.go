@@ -111,7 +111,7 @@ func TestEveryCodePassesOrIsFinal(t *testing.T) {
 		// No command is refused with these.
 		ledger.CutoffInFuture, ledger.BadPageToken, ledger.JobNotFound, ledger.JobIllegalState, ledger.LeaseLost, ledger.LeaseLimit,
 		ledger.QueueFull, ledger.FactNotFound, ledger.FactIllegalState, ledger.FactLimit,
-		ledger.BadCursor, ledger.EventsTrimmed, ledger.SinkNotFound, ledger.SinkChanged, ledger.SinkLimit, ledger.ParkedNotFound,
+		ledger.BadCursor, ledger.EventsTrimmed, ledger.SinkNotFound, ledger.SinkChanged, ledger.SinkLimit, ledger.ParkedNotFound, ledger.NodeNotFound,
 	} {
 		final[c] = true
 	}

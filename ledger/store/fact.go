@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -31,7 +32,7 @@ func (s *Store) SubmitFacts(ctx context.Context, facts []fact.Fact, sch fact.Sch
 		for i := range facts {
 			names[i] = tx.Get(s.inboxKey(facts[i].ID))
 		}
-		seen := map[fact.ID]*fact.Row{}
+		seen, held := map[fact.ID]*fact.Row{}, map[string]int{}
 		for i := range facts {
 			cur := seen[facts[i].ID]
 			if cur == nil {
@@ -40,7 +41,7 @@ func (s *Store) SubmitFacts(ctx context.Context, facts []fact.Fact, sch fact.Sch
 					return err
 				}
 			}
-			if err := s.submit(tx, now, cur, facts[i], sch, &out[i]); err != nil {
+			if err := s.submit(tx, now, cur, facts[i], sch, held, &out[i]); err != nil {
 				return err
 			}
 			o := &out[i]
@@ -58,7 +59,8 @@ func (s *Store) SubmitFacts(ctx context.Context, facts []fact.Fact, sch fact.Sch
 	return out, err
 }
 
-func (s *Store) submit(tx kv.Tx, now time.Time, cur *fact.Row, f fact.Fact, sch fact.Schedule, out *Submitted) error {
+// submit stores one fact. held counts the facts of the orders it has met.
+func (s *Store) submit(tx kv.Tx, now time.Time, cur *fact.Row, f fact.Fact, sch fact.Schedule, held map[string]int, out *Submitted) error {
 	row, replayed, rej := fact.Submit(now, cur, f, sch)
 	if rej != nil {
 		out.Err = rej
@@ -68,17 +70,21 @@ func (s *Store) submit(tx kv.Tx, now time.Time, cur *fact.Row, f fact.Fact, sch 
 	if replayed {
 		return nil
 	}
-	rows, _, err := tx.Snapshot().Range(s.factsOf(f.Tenant, f.Order).all(), kv.RangeOptions{Limit: fact.MaxPerOrder}).Wait()
-	if err != nil {
-		return err
+	if _, known := held[f.Order]; !known {
+		rows, _, err := tx.Snapshot().Range(s.factsOf(f.Tenant, f.Order).all(), kv.RangeOptions{Limit: fact.MaxPerOrder}).Wait()
+		if err != nil {
+			return err
+		}
+		held[f.Order] = len(rows)
 	}
-	if len(rows) >= fact.MaxPerOrder {
+	if held[f.Order] >= fact.MaxPerOrder {
 		*out = Submitted{Err: &ledger.Rejection{
 			Code: ledger.FactLimit, Field: "order_id", Value: fmt.Sprintf("%.40q", f.Order), Limit: fmt.Sprintf("%d facts of an order", fact.MaxPerOrder),
 			Message: "has as many",
 		}}
 		return nil
 	}
+	held[f.Order]++
 	tx.Set(s.inboxKey(f.ID), encodeInbox(f.Order))
 	s.putFact(tx, nil, &row)
 	return nil
@@ -217,11 +223,26 @@ func (s *Store) decodeFactRow(row kv.KeyValue) (fact.Row, error) {
 	return f, nil
 }
 
-// MarkFacts brings the facts of one order up to the verdicts on them, in one
-// transaction. A fact that has changed since its plan was made is left alone:
-// whoever changed it has planned anew. It gives how many rows changed, or may
-// have: none means that things are as the plan saw them.
+// markedAtOnce is how many facts one transaction marks: with so many of the
+// largest it is still small.
+const markedAtOnce = 32
+
+// MarkFacts brings the facts of one order up to the verdicts on them. A fact
+// that has changed since its plan was made is left alone: whoever changed it has
+// planned anew. It gives how many rows changed, or may have: none means that
+// things are as the plan saw them.
 func (s *Store) MarkFacts(ctx context.Context, order string, verdicts []fact.Verdict, sch fact.Schedule) (changed int, err error) {
+	for part := range slices.Chunk(verdicts, markedAtOnce) {
+		n, err := s.markFacts(ctx, order, part, sch)
+		if changed += n; err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// markFacts marks facts in one transaction.
+func (s *Store) markFacts(ctx context.Context, order string, verdicts []fact.Verdict, sch fact.Schedule) (changed int, err error) {
 	now := s.now()
 	err = s.transact(ctx, func(tx kv.Tx, a kv.Attempt) error {
 		changed = 0

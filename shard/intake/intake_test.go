@@ -273,10 +273,10 @@ func TestTooManyBenefits(t *testing.T) {
 	last := says(fact.OrderCancelled, "o", "", line("c", 0))
 	first := says(fact.RefundSucceeded, "o", "r1", line("b000", 1))
 	b.submit(again, last, first)
-	b.is(again, fact.Exception, "the order has more than 256 benefits")
-	b.is(last, fact.Exception, "the order has more than 256 benefits")
+	b.is(again, fact.Exception, "the order has more than 128 benefits")
+	b.is(last, fact.Exception, "the order has more than 128 benefits")
 	b.is(first, fact.Applied, "")
-	b.money(744, 1, 256, 1)
+	b.money(872, 1, 128, 1)
 	b.audit()
 }
 
@@ -364,4 +364,36 @@ func TestSubmitRefusesOneByOne(t *testing.T) {
 	if err != nil || code(got[0].Err) != ledger.FactLimit || got[1].Err != nil {
 		t.Errorf("%v %+v", err, got)
 	}
+}
+
+// The largest facts there may be, with all names as long as names may be: they
+// are stored with what they did, also many of one order at once.
+func TestLargestFacts(t *testing.T) {
+	b := newBench(t, DefaultConfig())
+	long := func(s string) string { return s + strings.Repeat("x", ledger.MaxIDBytes-len(s)) }
+	budget := ledger.BudgetID{Tenant: "t", Funder: long("f"), Key: long("k")}
+	b.must(ledger.Command{Op: ledger.OpCreate, Budget: budget, Currency: "BRL", Buckets: 1})
+	b.must(ledger.Command{Op: ledger.OpFund, Budget: budget, ID: "f", Amount: 1 << 50, Currency: "BRL"})
+	order := long("o")
+	var lines []fact.Line
+	for i := range fact.MaxLines {
+		c := reserve(order, long(fmt.Sprintf("b%03d", i)), 1<<40)
+		c.Budget = budget
+		b.must(c)
+		lines = append(lines, line(c.Key.Benefit, 1<<40))
+	}
+	var facts []fact.Fact
+	for i := range 96 {
+		f := says(fact.PaymentSucceeded, order, long("p"), lines...)
+		f.Source, f.Event, f.Correlation = "shop", long(fmt.Sprint(i)), long("c")
+		facts = append(facts, f)
+	}
+	b.submit(facts[:64]...)
+	b.submit(facts[64:]...)
+	for _, f := range facts {
+		if row := b.is(f, fact.Applied, ""); len(row.Effects) != fact.MaxLines {
+			t.Fatalf("%d effects", len(row.Effects))
+		}
+	}
+	b.audit()
 }
