@@ -88,7 +88,7 @@ var checkTable = [checkCount]struct{ name, statement string }{
 	checkOutbox:         {"outbox_complete", "each block has exactly one outbox pointer, unless it was delivered and trimmed, and each pointer its block: an event exists if and only if its transition does"},
 	checkOutboxOrder:    {"outbox_order", "the pointers of a bucket stand in its partition, in the order of its blocks"},
 	checkEventSeq:       {"event_seq", "the entries of a reservation are numbered from 1 without gaps, as many as its row says"},
-	checkState:          {"reservation_state", "the receipts of each attempt, followed from the first by the rules, lead to its state and amounts"},
+	checkState:          {"reservation_state", "the receipts of each attempt, followed from the first by the rules, lead to its state and amounts, and their outcomes follow from the requests they keep"},
 	checkHolder:         {"one_attempt_holds", "at most one attempt of a benefit of an order holds money"},
 	checkLegSums:        {"reservations_equal_buckets", "what reservations hold, committed and reversed adds up to the balances of their bucket"},
 	checkMoves:          {"moves_conserve", "what leaves one bucket arrives in another: each end of a move has its other end, and moves within a budget add up to zero"},

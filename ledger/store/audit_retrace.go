@@ -39,6 +39,9 @@ func retrace(a *ledger.Attempt, steps []step) (_ []step, problem string) {
 	for i := range a.Receipts {
 		rc := &a.Receipts[i]
 		o := &rc.Outcome
+		if err := rc.CheckRequest(a); err != nil {
+			note("its receipt of %s%s %v", rc.Op, withID(rc), err)
+		}
 		if o.Seq == 0 {
 			if why := t.quiet(rc); why != "" {
 				note("its receipt of %s%s %s", rc.Op, withID(rc), why)

@@ -139,6 +139,36 @@ func TestAuditFindsPlantedCorruption(t *testing.T) {
 		{"reservation_state", "another currency", func(b *bench) {
 			b.editRow("held", func(r *ledger.Reservation) { r.Attempts[0].Leg.Currency = "USD" })
 		}},
+		{"reservation_state", "another amount in the request", func(b *bench) {
+			b.editRow("paid", func(r *ledger.Reservation) { r.Attempts[0].Receipts[0].Request = request(reserve("spring", "paid", 1)) })
+		}},
+		{"reservation_state", "another budget in the request", func(b *bench) {
+			b.editRow("held", func(r *ledger.Reservation) {
+				r.Attempts[0].Receipts[0].Request = request(reserve("sink", "held", r.Attempts[0].Leg.Amount))
+			})
+		}},
+		{"reservation_state", "another commit in the request", func(b *bench) {
+			b.editRow("paid", func(r *ledger.Reservation) {
+				r.Attempts[0].Receipts[1].Request = request(on(ledger.OpCommit, "paid", "x", 77))
+			})
+		}},
+		{"reservation_state", "another refund in the request", func(b *bench) {
+			b.editRow("paid", func(r *ledger.Reservation) {
+				for i := range r.Attempts[0].Receipts {
+					if rc := &r.Attempts[0].Receipts[i]; rc.Op == ledger.OpReverse {
+						rc.Request = request(on(ledger.OpReverse, "paid", "x", rc.Outcome.Amount+1))
+					}
+				}
+			})
+		}},
+		{"reservation_state", "no request", func(b *bench) {
+			b.editRow("paid", func(r *ledger.Reservation) { r.Attempts[0].Receipts[0].Request = nil })
+		}},
+		{"reservation_state", "a request of a void", func(b *bench) {
+			b.editRow("paid", func(r *ledger.Reservation) {
+				r.Attempts[0].Receipts = append(r.Attempts[0].Receipts, ledger.Receipt{Op: ledger.OpReverse, ID: "zz", Void: true, Request: []byte{1}})
+			})
+		}},
 		{"one_attempt_holds", "two holders", func(b *bench) {
 			b.editRow("never", func(r *ledger.Reservation) {
 				r.Attempts[0].State = ledger.StateReserved
@@ -302,6 +332,11 @@ func (b *bench) recause(cause string) {
 			return es
 		})
 	}
+}
+
+func request(c ledger.Command) []byte {
+	c = c.Normalize()
+	return c.Canonical()
 }
 
 func failures(rep *AuditReport) string {
