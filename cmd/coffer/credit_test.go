@@ -86,6 +86,8 @@ func TestWalletsAndJobs(t *testing.T) {
 	s.cli(t, "job", "hold", "h", "--wallet", "w", "--amount", "10.00", "--ttl", "1h")
 	fails(t, exitFailed, "DEBT_CAP", "job", "reclaim", "j", "--server", s.url)
 	contains(t, s.cli(t, "job", "release", "h"), "0.00")
+	contains(t, s.cli(t, "job", "release", "never"), "cancelled before it was charged: a charge or a hold of this attempt that comes late is refused")
+	fails(t, exitFailed, "CANCELLED_BEFORE_RESERVE", "job", "charge", "never", "--wallet", "w", "--amount", "1.00", "--server", s.url)
 	s.cli(t, "job", "reclaim", "j")
 	contains(t, s.cli(t, "job", "get", "j"), "DELIVERED", "11.00")
 	contains(t, s.cli(t, "job", "explain", "h"), "RELEASED", "held 10.00 BRL of wallet w", "released 10.00 BRL")

@@ -69,6 +69,8 @@ func (c *cli) jobOutcome(ctx context.Context, s *server, o *cofferv1.Outcome, er
 		c.printf("late: the hold had expired and was settled all the same\n\n")
 	case o.GetEntrySeq() == 0 && o.GetState() == cofferv1.ReservationState_RESERVATION_STATE_COMMITTED:
 		c.printf("delivered: nothing had been refunded, so nothing moved\n\n")
+	case o.GetState() == cofferv1.ReservationState_RESERVATION_STATE_CANCELLED:
+		c.printf("cancelled before it was charged: a charge or a hold of this attempt that comes late is refused\n\n")
 	}
 	cur, entry := "", ""
 	if o.GetBudget() != "" {
