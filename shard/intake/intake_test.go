@@ -383,13 +383,12 @@ func TestLargestFacts(t *testing.T) {
 		lines = append(lines, line(c.Key.Benefit, 1<<40))
 	}
 	var facts []fact.Fact
-	for i := range 96 {
+	for i := range 40 {
 		f := says(fact.PaymentSucceeded, order, long("p"), lines...)
 		f.Source, f.Event, f.Correlation = "shop", long(fmt.Sprint(i)), long("c")
 		facts = append(facts, f)
 	}
-	b.submit(facts[:64]...)
-	b.submit(facts[64:]...)
+	b.submit(facts...)
 	for _, f := range facts {
 		if row := b.is(f, fact.Applied, ""); len(row.Effects) != fact.MaxLines {
 			t.Fatalf("%d effects", len(row.Effects))
