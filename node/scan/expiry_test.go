@@ -366,9 +366,10 @@ func TestFailedPass(t *testing.T) {
 		w.broken = errors.New("disk on fire")
 		w.hold(1, time.Now().Add(-time.Second), "a")
 		e := w.expiry(t, DefaultConfig())
-		var s Status
-		time.AfterFunc(2200*time.Millisecond, func() { s = e.Status(t.Context()) })
+		during := make(chan Status, 1)
+		time.AfterFunc(2200*time.Millisecond, func() { during <- e.Status(t.Context()) })
 		run(t, e, 2500*time.Millisecond)
+		s := <-during
 		if s.Failed != 3 || s.Passes != 0 || s.SincePass < 2*time.Second {
 			t.Errorf("status %+v", s)
 		}
