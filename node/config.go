@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/node/relay"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
@@ -46,6 +47,7 @@ type Config struct {
 	Queue    Queue           `yaml:"queue"`
 	Facts    intake.Config   `yaml:"facts"`
 	Work     scan.WorkConfig `yaml:"work"`
+	Relay    relay.Config    `yaml:"relay"`
 	// Rebalance keeps budgets level over their buckets, Adapt gives them
 	// another number of buckets.
 	Rebalance scan.RebalanceConfig `yaml:"rebalance"`
@@ -139,6 +141,7 @@ func DefaultConfig() Config {
 		Queue:    Queue{OpenJobs: int(store.DefaultWorkLimits().OpenJobs), Leases: int(store.DefaultWorkLimits().Leases)},
 		Facts:    intake.DefaultConfig(),
 		Work:     scan.DefaultWorkConfig(),
+		Relay:    relay.DefaultConfig(),
 
 		Rebalance: scan.DefaultRebalanceConfig(),
 		Adapt:     shard.DefaultAdapting(),
@@ -168,6 +171,7 @@ func (c Config) Validate() error {
 	f.within("expiry", c.Expiry.Validate())
 	f.within("facts", c.Facts.Validate())
 	f.within("work", c.Work.Validate())
+	f.within("relay", c.Relay.Validate())
 	f.within("rebalance", c.Rebalance.Validate())
 	f.within("adapt", c.Adapt.Validate())
 	f.number("queue.open_jobs", c.Queue.OpenJobs, 1, 1<<30)

@@ -42,6 +42,17 @@ var settingDocs = map[string]string{
 	"facts.retry_base": "First time between two looks at a fact that waits; it doubles up to retry_max (duration).",
 	"facts.retry_max":  "Longest time between two looks at a fact that waits (duration).",
 
+	"relay.lease":            "How long a relay may give no sign of life before others deliver its partitions (duration).",
+	"relay.poll":             "How late new events and changes of sinks are noticed where no watch tells (duration).",
+	"relay.watch":            "Notice new events at once, by watches of the store.",
+	"relay.batch":            "Most events handed to a sink at once (events).",
+	"relay.deliver_timeout":  "How long the delivery of one batch may take (duration).",
+	"relay.tries":            "How often an event is refused before its key is parked (tries).",
+	"relay.max_parked":       "Most events of a sink that are parked in one partition; there it then stands still (events).",
+	"relay.max_backoff":      "Longest wait between two tries of a sink in trouble (duration).",
+	"relay.retention":        "How long events can be read again after every sink has them (duration).",
+	"relay.private_webhooks": "Allow webhooks to loopback, private and link-local addresses.",
+
 	"work.interval":    "From one pass over leases, facts and finished jobs to the next (duration).",
 	"work.owners":      "Most tenants and queues one pass looks at (queues).",
 	"work.pass_limit":  "Most jobs, and orders with facts, one pass handles, divided equally among the owners (jobs).",

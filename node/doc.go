@@ -5,11 +5,11 @@
 //	New(cfg, deps)    validates and wires, does nothing
 //	Run(ctx)          ┌ listen
 //	                  ├ open the store ─▶ executor ─▶ rpc server ─▶ serve
-//	                  ├ fact intake
+//	                  ├ fact intake, relay of events to sinks
 //	                  ├ members: sign of life, and who else is there
 //	                  ├ election ─▶ while this node leads: expiry scanner, work scanner
 //	      ctx ends ─▶ ├ not ready (/readyz) ─▶ wait shutdown.delay, hand buckets to the other nodes
-//	                  ├ stop the scanners, end workers' streams, refuse new commands, stop accepting
+//	                  ├ stop the scanners and the relay, end streams, refuse new commands, stop accepting
 //	                  ├ answer every accepted command
 //	                  └ close the store, return
 //

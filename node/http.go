@@ -58,6 +58,7 @@ func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (h
 		Executor: exec, Reader: p.ledger, Loads: p.exec, Maintainer: interruptible{p.ledger, n.leaving},
 		Queue: p.ledger, Facts: p.facts, FactLists: p.ledger, Leaving: n.leaving,
 		Cluster: clusterView{n, p}, Peers: n.forPeers(p),
+		Events: p.ledger, EventSignals: p.signals, Sinks: p.ledger, SinkDrivers: p.drivers,
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },
 		Registerer: reg,

@@ -18,6 +18,8 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/node/members"
+	"github.com/coffer-ledger/coffer/node/relay"
+	"github.com/coffer-ledger/coffer/node/relay/sink"
 	"github.com/coffer-ledger/coffer/node/scan"
 	"github.com/coffer-ledger/coffer/rpc"
 	"github.com/coffer-ledger/coffer/shard"
@@ -73,15 +75,18 @@ func New(cfg Config, deps Deps) (*Node, error) {
 
 // parts are what a running node consists of.
 type parts struct {
-	engine kv.Store
-	ledger *store.Store
-	exec   *shard.Executor
-	expiry *scan.Expiry
-	facts  *intake.Intake
-	work   *scan.Work
-	level  *scan.Rebalance
-	leader election.Elector
-	http   *http.Server
+	engine  kv.Store
+	ledger  *store.Store
+	exec    *shard.Executor
+	expiry  *scan.Expiry
+	facts   *intake.Intake
+	work    *scan.Work
+	level   *scan.Rebalance
+	leader  election.Elector
+	relay   *relay.Relay
+	signals *relay.Signals
+	drivers *relay.Drivers
+	http    *http.Server
 	// members and peers are nil where the node shares no buckets.
 	members *members.Members
 	peers   *rpc.PeerClient
@@ -156,11 +161,16 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	if p.leader, err = n.elector(p.ledger); err != nil {
 		return nil, err
 	}
+	p.signals = relay.NewSignals(p.ledger, n.cfg.Relay.Poll, n.cfg.Relay.Watch)
+	p.drivers = relay.NewDrivers(sink.Deps{Private: n.cfg.Relay.PrivateWebhooks})
+	if p.relay, err = relay.New(n.cfg.Relay, p.ledger, p.signals, p.drivers.Open, n.cfg.NodeID, n.log.With().Str("part", "relay").Logger()); err != nil {
+		return nil, err
+	}
 	if err = n.joinPeers(p); err != nil {
 		return nil, err
 	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader, p.members})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader, p.members}, relayCollector{p.relay})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
@@ -188,6 +198,13 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	g.Go(func() error {
 		if err := p.facts.Run(scanCtx); err != nil {
 			return fmt.Errorf("fact intake: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error { return p.signals.Run(scanCtx) })
+	g.Go(func() error {
+		if err := p.relay.Run(scanCtx); err != nil {
+			return fmt.Errorf("relay: %w", err)
 		}
 		return nil
 	})

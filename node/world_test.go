@@ -15,6 +15,8 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/node/relay"
+	"github.com/coffer-ledger/coffer/node/relay/sink"
 	"github.com/coffer-ledger/coffer/node/scan"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
@@ -35,6 +37,10 @@ type world struct {
 	work   *scan.Work
 	client *rpc.Client
 	url    string
+	// signals wake those who wait for events, drivers open sinks; relay runs one.
+	signals *relay.Signals
+	drivers *relay.Drivers
+	leave   func() // begins the drain
 
 	mu  sync.Mutex
 	now time.Time
@@ -70,9 +76,13 @@ func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 		t.Fatal(err)
 	}
 	leaving := make(chan struct{})
+	w.leave = sync.OnceFunc(func() { close(leaving) })
+	w.signals = relay.NewSignals(w.store, time.Second, true)
+	w.drivers = relay.NewDrivers(sink.Deps{Private: true})
 	handler, err := rpc.NewServer(rpc.DefaultConfig(), rpc.Deps{
 		Executor: w.facts.Wrap(w.exec), Reader: w.store, Maintainer: w.store, Log: zerolog.Nop(),
 		Queue: w.store, Facts: w.facts, FactLists: w.store, Leaving: leaving,
+		Events: w.store, EventSignals: w.signals, Sinks: w.store, SinkDrivers: w.drivers,
 		Status: func(context.Context) rpc.Status { return rpc.Status{} },
 	})
 	if err != nil {
@@ -86,7 +96,7 @@ func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 	w.url = srv.URL
 	w.client = rpc.NewClient(srv.URL, rpc.WithAttemptTimeout(time.Minute)) // a loaded machine is no fault
 	t.Cleanup(func() {
-		close(leaving)
+		w.leave()
 		w.client.Close()
 		srv.Close()
 		if err := w.exec.Drain(context.Background()); err != nil {
@@ -96,7 +106,23 @@ func newWorld(t *testing.T, engine kv.Store, prefix []byte) *world {
 			t.Error(err)
 		}
 	})
+	w.background(w.signals.Run)
 	return w
+}
+
+// background runs something until the test ends, or stop is called.
+func (w *world) background(run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := run(ctx); err != nil {
+			w.Error(err)
+		}
+	}()
+	stop = func() { cancel(); <-done }
+	w.Cleanup(stop)
+	return stop
 }
 
 func (w *world) clock() time.Time {

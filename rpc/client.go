@@ -47,6 +47,8 @@ type Client struct {
 	operator     cofferv1connect.OperatorServiceClient
 	queue        cofferv1connect.QueueServiceClient
 	facts        cofferv1connect.FactServiceClient
+	events       cofferv1connect.EventServiceClient
+	sinks        cofferv1connect.SinkServiceClient
 
 	gather *gatherer // nil: each command is a call of its own
 	opt    clientOptions
@@ -125,6 +127,8 @@ func newClient(baseURL string, o clientOptions) *Client {
 		operator:     cofferv1connect.NewOperatorServiceClient(c),
 		queue:        cofferv1connect.NewQueueServiceClient(c),
 		facts:        cofferv1connect.NewFactServiceClient(c),
+		events:       cofferv1connect.NewEventServiceClient(c),
+		sinks:        cofferv1connect.NewSinkServiceClient(c),
 		opt:          o, base: baseURL,
 	}
 	if !o.unary {
@@ -195,3 +199,9 @@ func (c *Client) Queue() cofferv1connect.QueueServiceClient { return c.queue }
 
 // Facts is the generated client of FactService.
 func (c *Client) Facts() cofferv1connect.FactServiceClient { return c.facts }
+
+// Events is the generated client of EventService.
+func (c *Client) Events() cofferv1connect.EventServiceClient { return c.events }
+
+// Sinks is the generated client of SinkService.
+func (c *Client) Sinks() cofferv1connect.SinkServiceClient { return c.sinks }

@@ -1,6 +1,6 @@
 // Package rpc is Coffer on the wire: the Connect services, the one table from
 // domain errors to wire codes, the interceptors and the Go client. It imports
-// ledger, ledger/work, ledger/fact, ledger/store (for its read views) and the
+// ledger, ledger/work, ledger/fact, ledger/event, ledger/store (for its read views) and the
 // generated code; what runs commands reaches it through small interfaces.
 //
 //	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ tenant ──▶ validate ──▶ service ──▶ Executor (changes)
@@ -28,6 +28,8 @@
 //     of their own. So it works over HTTP/1.1 too, a result survives its stream,
 //     and the server counts what a worker holds by the store, where a result told
 //     to another node counts as well.
+//   - A stream of events keeps nothing for its subscriber: a cursor is the
+//     subscriber's, and what it does not read stays in the store.
 //   - The tenant is a header and never a field, so that no message can name
 //     another tenant's data.
 //   - A command of a batch is checked by itself. Only what makes the message

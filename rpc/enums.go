@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -142,4 +143,9 @@ var entryTypes = pairs[cofferv1.EntryType, ledger.EntryType]{
 	{cofferv1.EntryType_ENTRY_TYPE_REFUND, ledger.EntryRefund},
 	{cofferv1.EntryType_ENTRY_TYPE_HOLD, ledger.EntryHold},
 	{cofferv1.EntryType_ENTRY_TYPE_SETTLE, ledger.EntrySettle},
+}
+
+var sinkStates = pairs[cofferv1.SinkState, store.SinkState]{
+	{cofferv1.SinkState_SINK_STATE_RUNNING, store.SinkRunning},
+	{cofferv1.SinkState_SINK_STATE_PAUSED, store.SinkPaused},
 }

@@ -82,6 +82,12 @@ type Deps struct {
 	Cluster Cluster
 	// Peers makes the server take commands of other nodes; nil for none.
 	Peers *Peers
+	// Events and EventSignals serve EventService, Sinks and SinkDrivers
+	// SinkService.
+	Events       Events
+	EventSignals EventSignals
+	Sinks        Sinks
+	SinkDrivers  SinkDrivers
 	// Leaving is closed when the node drains: streams that would last end.
 	Leaving <-chan struct{}
 	// Status is called by GetStatus.
@@ -156,6 +162,12 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		cofferv1connect.RegisterClusterServiceHandler(inner, &clusterService{here: p.Here})
 		s.peers = func(mux connecthttp.ServeMux) { mountPeers(mux, inner, p.Allow) }
 	}
+	if deps.Events != nil && deps.EventSignals != nil {
+		cofferv1connect.RegisterEventServiceHandler(s.rpc, &eventService{events: deps.Events, signals: deps.EventSignals, leaving: deps.Leaving})
+	}
+	if deps.Sinks != nil && deps.SinkDrivers != nil {
+		cofferv1connect.RegisterSinkServiceHandler(s.rpc, &sinkService{sinks: deps.Sinks, drivers: deps.SinkDrivers})
+	}
 	s.Mount(s.mux)
 	return s, nil
 }
@@ -188,6 +200,7 @@ var services = []string{
 	cofferv1connect.BudgetServiceName, cofferv1connect.ReservationServiceName,
 	cofferv1connect.CreditServiceName, cofferv1connect.LedgerServiceName, cofferv1connect.OperatorServiceName,
 	cofferv1connect.QueueServiceName, cofferv1connect.FactServiceName,
+	cofferv1connect.EventServiceName, cofferv1connect.SinkServiceName,
 }
 
 // healthChecker answers gRPC health checks for the process and each service.

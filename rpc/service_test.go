@@ -319,6 +319,7 @@ func TestEnumTablesAreComplete(t *testing.T) {
 	check("states", cofferv1.ReservationState(0).Descriptor(), len(states))
 	check("operations", cofferv1.Operation(0).Descriptor(), len(operations))
 	check("entryTypes", cofferv1.EntryType(0).Descriptor(), len(entryTypes))
+	check("sinkStates", cofferv1.SinkState(0).Descriptor(), len(sinkStates))
 	check("queueJobStates", cofferv1.QueueJobState(0).Descriptor(), len(queueJobStates))
 	check("factKinds", cofferv1.FactKind(0).Descriptor(), len(factKinds))
 	check("factStates", cofferv1.FactState(0).Descriptor(), len(factStates))

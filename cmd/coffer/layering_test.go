@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"shard":                {"ledger", "ledger/kv", "ledger/store"},
 	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
 	"proto/gen":            {"proto/gen"},
-	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact"},
+	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact", "ledger/event"},
 	"rpc/inbox":            {},
 	"rpc/inbox/inboxtest":  {},
 	"rpc/receiver":         {"ledger", "ledger/event", "rpc/inbox"},
@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"node":                 {"node", "node/relay", "node/relay/sink", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":                {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
-		"bench", "node", "rpc", "proto/gen", "shard", "ledger", "ledger/work", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
+		"bench", "node", "rpc", "rpc/receiver", "proto/gen", "shard", "ledger", "ledger/work", "ledger/event", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
 	},
 }
 

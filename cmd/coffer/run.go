@@ -63,6 +63,7 @@ type app struct {
 	Job     jobCmd     `cmd:"" help:"Charge, refund and settle jobs of usage billing." group:"Operations"`
 	Queue   queueCmd   `cmd:"" help:"Jobs that are done later or again, and dead letters." group:"Operations"`
 	Fact    factCmd    `cmd:"" help:"What other systems say happened: payments, refunds, results of jobs." group:"Operations"`
+	Events  eventsCmd  `cmd:"" help:"What happened in the ledger: print it, deliver it, settle what a receiver refused." group:"Operations"`
 	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
 	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`

@@ -38,7 +38,11 @@ func (f *Filter) Validate() *ledger.Rejection {
 		return bad("types", fmt.Sprint(len(f.Types)), fmt.Sprint(MaxFilterTypes), "are too many")
 	}
 	for i, b := range f.Budgets {
-		if r := ledger.CheckID(fmt.Sprintf("budgets[%d]", i), b.Key); r != nil {
+		field := fmt.Sprintf("budgets[%d]", i)
+		if r := ledger.CheckID(field, b.Key); r != nil {
+			return r
+		}
+		if r := ledger.CheckOptionalID(field, b.Funder); r != nil {
 			return r
 		}
 	}

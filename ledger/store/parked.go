@@ -191,17 +191,24 @@ func (s *Store) RetryParked(ctx context.Context, id SinkID, partition uint64, na
 		if !ok {
 			return parkedMissing(name)
 		}
-		tx.Set(s.retryKey(id, partition, name), nil)
+		tx.Add(s.retryKey(id, partition, name), one)
 		tx.Add(s.sinkChangesKey(), one)
 		return nil
 	})
 }
 
+// Retry is a parked key that is to be tried again. Asked counts how often that
+// was said: who asks while a try is under way asks for another one.
+type Retry struct {
+	Key   string
+	Asked uint64
+}
+
 // ParkedRetries lists up to limit parked keys of a partition that are to be tried
 // again.
-func (s *Store) ParkedRetries(ctx context.Context, id SinkID, partition uint64, limit int) (names []string, err error) {
+func (s *Store) ParkedRetries(ctx context.Context, id SinkID, partition uint64, limit int) (retries []Retry, err error) {
 	err = s.readTx(ctx, func(r kv.Reader) error {
-		names = nil
+		retries = nil
 		rows, _, err := r.Range(s.retriesOf(id, partition).all(), kv.RangeOptions{Limit: limit}).Wait()
 		if err != nil {
 			return err
@@ -211,11 +218,11 @@ func (s *Store) ParkedRetries(ctx context.Context, id SinkID, partition uint64, 
 			if err != nil {
 				return corrupt("retry key", err)
 			}
-			names = append(names, name)
+			retries = append(retries, Retry{Key: name, Asked: uint64(decodeCount(row.Value))})
 		}
 		return nil
 	})
-	return names, err
+	return retries, err
 }
 
 // SkipParked gives up the first event of a parked key, or with all up to
@@ -257,7 +264,7 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 			return err
 		}
 		if k.Events > 0 {
-			tx.Set(s.retryKey(id, partition, name), nil)
+			tx.Add(s.retryKey(id, partition, name), one)
 		}
 		tx.Add(s.sinkChangesKey(), one)
 		return s.putParked(tx, id, &k, n, 0)

@@ -167,7 +167,7 @@ func (s *Store) parkedKeyIn(v kv.Value, partition uint64, name string) (k Parked
 
 // Released is what became of events of a parked key that were tried again.
 type Released struct {
-	Key string
+	Retry
 	// Delivered are those that the receiver has now.
 	Delivered []event.Position
 	// Refused: the next one was refused again, for Reason; the key stays parked.
@@ -197,7 +197,14 @@ func (s *Store) ReleaseParked(ctx context.Context, f Fence, id SinkID, rel Relea
 		if rel.Refused && k.Events > 0 {
 			k.Tries++
 			k.Reason = clip(rel.Reason, maxReason)
-			tx.Clear(s.retryKey(id, f.Partition, rel.Key))
+			mark := s.retryKey(id, f.Partition, rel.Key)
+			asked, _, err := tx.Get(mark).Wait()
+			if err != nil {
+				return err
+			}
+			if uint64(decodeCount(asked)) == rel.Asked {
+				tx.Clear(mark)
+			}
 		}
 		return s.putParked(tx, id, &k, n, n)
 	})

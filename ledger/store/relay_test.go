@@ -65,7 +65,7 @@ func TestAdvanceChecksTheLease(t *testing.T) {
 	if _, err := b.AdvanceSink(ctx, first[p], hook, adv); !errors.Is(err, ErrLeaseLost) {
 		t.Fatalf("a relay without its lease: %v", err)
 	}
-	if err := b.ReleaseParked(ctx, first[p], hook, Released{Key: events[0].Key()}); !errors.Is(err, ErrLeaseLost) {
+	if err := b.ReleaseParked(ctx, first[p], hook, Released{Retry: Retry{Key: events[0].Key()}}); !errors.Is(err, ErrLeaseLost) {
 		t.Fatalf("a relay without its lease: %v", err)
 	}
 	if _, err := b.TrimOutbox(ctx, first[p], b.now().Add(time.Hour)); !errors.Is(err, ErrLeaseLost) {
@@ -157,15 +157,24 @@ func TestParkedKeys(t *testing.T) {
 	if err := b.RetryParked(ctx, hook, p, name); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := b.ParkedRetries(ctx, hook, p, 4); err != nil || len(names) != 1 || names[0] != name {
-		t.Fatalf("to be tried again: %v (%v)", names, err)
+	if again, err := b.ParkedRetries(ctx, hook, p, 4); err != nil || len(again) != 1 || again[0] != (Retry{name, 1}) {
+		t.Fatalf("to be tried again: %v (%v)", again, err)
 	}
-	rel := Released{Key: name, Delivered: []event.Position{events[0].At}, Refused: true, Reason: "still not"}
+	if err := b.RetryParked(ctx, hook, p, name); err != nil { // while the first is under way
+		t.Fatal(err)
+	}
+	if err := b.ReleaseParked(ctx, f[p], hook, Released{Retry: Retry{name, 1}, Refused: true}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.ParkedRetries(ctx, hook, p, 4); err != nil || len(again) != 1 || again[0] != (Retry{name, 2}) {
+		t.Fatalf("to be tried once more: %v (%v)", again, err)
+	}
+	rel := Released{Retry: Retry{name, 2}, Delivered: []event.Position{events[0].At}, Refused: true, Reason: "still not"}
 	if err := b.ReleaseParked(ctx, f[p], hook, rel); err != nil {
 		t.Fatal(err)
 	}
 	keys, _, _ = b.ParkedKeys(ctx, hook, Page{})
-	if len(keys) != 1 || keys[0].Events != 1 || keys[0].Tries != 6 || keys[0].Reason != "still not" || keys[0].Retrying {
+	if len(keys) != 1 || keys[0].Events != 1 || keys[0].Tries != 7 || keys[0].Reason != "still not" || keys[0].Retrying {
 		t.Fatalf("parked keys are %+v", keys)
 	}
 	skipped, err := b.SkipParked(ctx, hook, p, name, "known to be wrong", false)

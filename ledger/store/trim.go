@@ -53,9 +53,12 @@ func (s *Store) TrimOutbox(ctx context.Context, f Fence, before time.Time) (trim
 	return trimmed, err
 }
 
-// slowest is the cursor of the partition that is furthest behind.
+// slowest is the cursor of the partition that is furthest behind. Relays move
+// cursors forward alone, so those conflict with nothing; what a person does to
+// sinks is counted, and makes this transaction fail.
 func (s *Store) slowest(tx kv.Tx, partition uint64) (slowest event.Position, ok bool, err error) {
-	rows, _, err := tx.Range(s.cursorsOf(partition).all(), kv.RangeOptions{}).Wait()
+	tx.AddReadConflict(kv.KeyRange(s.sinkChangesKey()))
+	rows, _, err := tx.Snapshot().Range(s.cursorsOf(partition).all(), kv.RangeOptions{}).Wait()
 	if err != nil {
 		return slowest, false, err
 	}

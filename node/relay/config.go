@@ -72,6 +72,9 @@ const (
 	// maxBatch keeps what one step parks within one transaction.
 	maxBatch     = 1024
 	firstBackoff = 100 * time.Millisecond
+	// saveEvery is how often a cursor that only passed over others' events is
+	// written.
+	saveEvery = time.Second
 	// trimEvery spaces the looks for pointers to trim, trimPages bounds one.
 	trimEvery = time.Minute
 	trimPages = 64

@@ -27,8 +27,8 @@
 //
 // Without a running sink: one read of one key a second, and no lease, watch or
 // goroutine beyond the keeper. With some: a pump for each sink and partition,
-// one watch and one read a second for each partition that is quiet, and a
-// transaction for each batch delivered. Sinks are apart from each other: a slow
+// one watch and one read a second for each partition that is quiet (whatever the
+// number of sinks), and a transaction for each batch delivered. Sinks are apart from each other: a slow
 // one holds up no other.
 //
 // # Retention

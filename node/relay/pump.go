@@ -36,7 +36,8 @@ type pump struct {
 	saved    time.Time // when the cursor was last written
 	page     store.EventPage
 	parked   map[string]bool
-	failures int
+	failures int // of the sink, in a row
+	faults   int // of steps, in a row
 
 	// where is at, for Status.
 	where atomic.Pointer[event.Position]
@@ -86,20 +87,28 @@ func (p *pump) run(ctx context.Context) {
 		case err != nil:
 			p.loaded = false
 			p.log().Warn().Err(err).Msg("relay step failed")
-			p.pause(ctx, 0)
-		case more:
-			p.failures = 0
+			p.pause(ctx, &p.faults, 0)
 		default:
-			p.failures = 0
-			p.idle(ctx, bell)
+			p.failures, p.faults = 0, 0
+			if !more {
+				p.idle(ctx, bell)
+			}
 		}
 	}
 }
 
+// idle waits for something to do, also for the time to write where it is.
 func (p *pump) idle(ctx context.Context, bell <-chan struct{}) {
+	var save <-chan time.Time
+	if p.at != p.cursor.At {
+		t := time.NewTimer(saveEvery)
+		defer t.Stop()
+		save = t.C
+	}
 	select {
 	case <-ctx.Done():
 	case <-bell:
+	case <-save:
 	case <-p.kick:
 		p.loaded = false
 	}
@@ -171,11 +180,11 @@ func (p *pump) batch() ([]*event.Event, event.Position) {
 	return batch, batch[n-1].At
 }
 
-// pass moves past events of others. That is written once a second at most: what
+// pass moves past events of others. That is written every saveEvery at most: what
 // is read again after a restart is not delivered again.
 func (p *pump) pass(ctx context.Context, to event.Position) error {
 	p.moveTo(to)
-	if p.cursor.Trouble == "" && (to == p.cursor.At || time.Since(p.saved) < time.Second) {
+	if p.cursor.Trouble == "" && (to == p.cursor.At || time.Since(p.saved) < saveEvery) {
 		return nil
 	}
 	return p.advance(ctx, store.Advance{To: to})
@@ -235,7 +244,7 @@ func (p *pump) trouble(ctx context.Context, what string, after time.Duration) er
 		}
 		p.log().Warn().Str("trouble", what).Msg("sink is in trouble")
 	}
-	p.pause(ctx, after)
+	p.pause(ctx, &p.failures, after)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -255,10 +264,10 @@ func (p *pump) trouble(ctx context.Context, what string, after time.Duration) er
 // pause waits before the next try: from firstBackoff on, doubled with each
 // failure in a row up to the limit, the upper half of it random; and at least as
 // long as the receiver asked for.
-func (p *pump) pause(ctx context.Context, after time.Duration) {
-	d := min(firstBackoff<<min(p.failures, 20), p.r.cfg.MaxBackoff)
+func (p *pump) pause(ctx context.Context, failures *int, after time.Duration) {
+	d := min(firstBackoff<<min(*failures, 20), p.r.cfg.MaxBackoff)
 	d = d/2 + rand.N(d/2+1)
-	p.failures++
+	*failures++
 	t := time.NewTimer(max(d, min(after, p.r.cfg.MaxBackoff)))
 	defer t.Stop()
 	select {
@@ -299,7 +308,7 @@ func (d *delivery) run(ctx context.Context) error {
 				return err
 			}
 		case refused:
-			d.pause(ctx, 0)
+			d.pause(ctx, &d.failures, 0)
 		case len(d.todo) == len(errs):
 			return errors.New("the sink's driver neither delivered nor said why")
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ type Store interface {
 	Cursor(ctx context.Context, id store.SinkID, partition uint64) (store.Cursor, bool, error)
 	AdvanceSink(ctx context.Context, f store.Fence, id store.SinkID, a store.Advance) (store.Cursor, error)
 	ParkedNames(ctx context.Context, id store.SinkID, partition uint64) (map[string]bool, error)
-	ParkedRetries(ctx context.Context, id store.SinkID, partition uint64, limit int) ([]string, error)
+	ParkedRetries(ctx context.Context, id store.SinkID, partition uint64, limit int) ([]store.Retry, error)
 	ParkedEvents(ctx context.Context, id store.SinkID, partition uint64, name string, limit int) (store.ParkedKey, []*event.Event, error)
 	ReleaseParked(ctx context.Context, f store.Fence, id store.SinkID, rel store.Released) error
 	TrimOutbox(ctx context.Context, f store.Fence, before time.Time) (int, error)
@@ -143,8 +144,9 @@ func (r *Relay) readSinks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := map[store.SinkID]*store.Sink{}
+	now, exists := map[store.SinkID]*store.Sink{}, map[store.SinkID]bool{}
 	for i := range all {
+		exists[all[i].SinkID] = true
 		if all[i].State == store.SinkRunning {
 			now[all[i].SinkID] = &all[i]
 		}
@@ -169,10 +171,18 @@ func (r *Relay) readSinks(ctx context.Context) error {
 		}
 		r.sinks[id] = &active{Sink: *s, driver: driver, totals: r.totalsOf(id)}
 	}
+	r.forget(exists)
 	for _, p := range r.pumps {
 		p.wake() // a cursor may have been moved, a parked key released
 	}
 	return nil
+}
+
+// forget drops the figures of sinks that are gone.
+func (r *Relay) forget(exists map[store.SinkID]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.totals, func(id store.SinkID, _ *totals) bool { return !exists[id] })
 }
 
 func (r *Relay) close(a *active) {

@@ -3,7 +3,10 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -261,7 +264,7 @@ func TestRelayKilledAgainAndAgain(t *testing.T) {
 		go func() {
 			defer close(done)
 			for i := range 50 {
-				w.orders("o"+string(rune('A'+i)), 50)
+				w.orders(fmt.Sprint("o", i), transitions()/2/50)
 				time.Sleep(time.Second)
 			}
 		}()
@@ -286,12 +289,22 @@ func TestRelayKilledAgainAndAgain(t *testing.T) {
 		want := len(w.ledgerEvents())
 		w.wait("all events", func() bool { return w.to.count() >= want })
 		w.check(hook)
+		t.Logf("%d events, %d deliveries", want, w.to.delivered)
 		if w.to.delivered == want {
 			t.Error("no kill came between a delivery and its cursor")
 		}
 		stop()
 		w.relays.Wait()
 	})
+}
+
+// transitions is how many the test of kills runs; COFFER_TEST_TRANSITIONS sets
+// it for longer runs by hand.
+func transitions() int {
+	if n, err := strconv.Atoi(os.Getenv("COFFER_TEST_TRANSITIONS")); err == nil && n >= 100 {
+		return n
+	}
+	return 5000
 }
 
 // An older copy of the store, on an engine whose stamps begin again, goes on

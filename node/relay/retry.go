@@ -19,12 +19,12 @@ func (p *pump) log() *zerolog.Logger {
 
 // retry delivers what waits of parked keys that a person wants tried again.
 func (p *pump) retry(ctx context.Context) error {
-	names, err := p.r.st.ParkedRetries(ctx, p.sink.SinkID, p.partition, retryKeys)
-	if err != nil || len(names) == 0 {
+	again, err := p.r.st.ParkedRetries(ctx, p.sink.SinkID, p.partition, retryKeys)
+	if err != nil || len(again) == 0 {
 		return err
 	}
-	for _, name := range names {
-		if err := p.retryKey(ctx, name); err != nil {
+	for _, a := range again {
+		if err := p.retryKey(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -34,16 +34,17 @@ func (p *pump) retry(ctx context.Context) error {
 
 // retryKey delivers a parked key's events in order, until there are none left or
 // one is refused again.
-func (p *pump) retryKey(ctx context.Context, name string) error {
+func (p *pump) retryKey(ctx context.Context, which store.Retry) error {
 	for {
-		_, events, err := p.r.st.ParkedEvents(ctx, p.sink.SinkID, p.partition, name, min(p.r.cfg.Batch, store.MaxParkedPage))
+		_, events, err := p.r.st.ParkedEvents(ctx, p.sink.SinkID, p.partition, which.Key, min(p.r.cfg.Batch, store.MaxParkedPage))
 		if errors.Is(err, &ledger.Rejection{Code: ledger.ParkedNotFound}) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		rel, bad := p.again(ctx, name, events)
+		rel, bad := p.again(ctx, events)
+		rel.Retry = which
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -63,8 +64,7 @@ func (p *pump) retryKey(ctx context.Context, name string) error {
 }
 
 // again sends events of one parked key. They stop at the first that fails.
-func (p *pump) again(ctx context.Context, name string, events []*event.Event) (rel store.Released, bad error) {
-	rel.Key = name
+func (p *pump) again(ctx context.Context, events []*event.Event) (rel store.Released, bad error) {
 	for i, err := range p.send(ctx, events) {
 		var no *sink.Refused
 		switch {

@@ -25,7 +25,10 @@ type Signals struct {
 	need  [store.Partitions]chan struct{}
 }
 
-// NewSignals makes signals that wake at the latest after poll.
+// looks is how many polls without a change end a wait.
+const looks = 30
+
+// NewSignals makes signals that notice a change at the latest after poll.
 func NewSignals(st Waiter, poll time.Duration, watch bool) *Signals {
 	s := &Signals{st: st, poll: poll, watch: watch}
 	for p := range s.need {
@@ -77,13 +80,28 @@ func (s *Signals) run(ctx context.Context, partition uint64) {
 			return
 		case <-s.need[partition]:
 		}
-		now, err := s.st.WaitEvents(ctx, partition, last, s.poll, s.watch)
-		if err != nil {
-			sleep(ctx, s.poll) // the poll that is left
-		}
-		last = now
+		last = s.change(ctx, partition, last)
 		s.ring(partition)
 	}
+}
+
+// change returns when a partition's signal has changed, and now and then without
+// that: whoever still waits asks again, and where nobody does there is no more
+// to watch.
+func (s *Signals) change(ctx context.Context, partition, last uint64) uint64 {
+	for range looks {
+		now, err := s.st.WaitEvents(ctx, partition, last, s.poll, s.watch)
+		switch {
+		case ctx.Err() != nil:
+			return last
+		case err != nil:
+			sleep(ctx, s.poll) // the poll that is left
+			return last
+		case now != last:
+			return now
+		}
+	}
+	return last
 }
 
 // sleep waits, and is false when ctx ended first.

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+type cliEvent struct {
+	ID, Type, Key, Sequence string
+	Entry                   struct{ OrderID string }
+}
+
+// The life of a sink and of a parked event, by commands.
+func TestEventCommands(t *testing.T) {
+	var refuse atomic.Bool
+	refuse.Store(true)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if refuse.Load() && strings.Contains(string(b), `"o-1"`) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer hook.Close()
+	s := serveEnv(t, t.TempDir(), []string{"COFFER_RELAY_PRIVATE_WEBHOOKS=true", "COFFER_RELAY_TRIES=1"})
+	contains(t, s.cli(t, "events", "sinks", "list"), "no sinks")
+	fails(t, exitUsage, "no configuration; give --webhook URL or --config FILE", "events", "sinks", "create", "shop", "--server", s.url)
+	contains(t, s.cli(t, "events", "sinks", "create", "shop", "--webhook", hook.URL, "--beginning", "--type", "coffer.reservation.*"), "shop", "webhook", "RUNNING", "coffer.reservation.*")
+	contains(t, s.cli(t, "events", "sinks", "ping", "shop"), "the receiver of sink shop answers")
+	s.cli(t, "budget", "create", "A", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "A", "--amount", "10", "--key", "f")
+	s.cli(t, "order", "reserve", "o-1", "coupon", "--budget", "A", "--amount", "1.50")
+	s.cli(t, "order", "commit", "o-1", "coupon")
+
+	out := s.cli(t, "events", "tail", "--beginning", "--limit", "2", "--type", "coffer.reservation.*")
+	contains(t, out, "reservation.reserved  o-1 coupon (1)  available -1.50  reserved +1.50  BRL", "reservation.committed  o-1 coupon (2)")
+	lines := strings.Split(strings.TrimSpace(s.cli(t, "events", "tail", "--beginning", "--limit", "2", "--type", "coffer.reservation.*", "--json")), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	first, second := decode[cliEvent](t, lines[0]), decode[cliEvent](t, lines[1])
+	if first.Sequence != "1" || second.Type != "coffer.reservation.committed.v1" || first.Entry.OrderID != "o-1" {
+		t.Errorf("events are %+v, %+v", first, second)
+	}
+	after := decode[cliEvent](t, s.cli(t, "events", "tail", "--after", first.ID, "--limit", "1", "--json"))
+	if after != second {
+		t.Errorf("after the first comes %+v", after)
+	}
+
+	const key = "default/reservations/o-1/coupon"
+	waitFor(t, func() bool { return strings.Contains(s.cli(t, "events", "parked", "list", "shop"), key) })
+	contains(t, s.cli(t, "events", "parked", "show", "shop", key), "status 422", "reservation.reserved  o-1 coupon (1)")
+	contains(t, s.cli(t, "events", "parked", "skip", "shop", key, "--reason", "a test"), "skipped "+first.ID)
+	contains(t, s.cli(t, "events", "parked", "skipped", "shop"), first.ID, "a test")
+	refuse.Store(false)
+	if code, _, errs := coffer(t, "events", "parked", "retry", "shop", key, "--server", s.url); code != exitOK && !strings.Contains(errs, "PARKED_NOT_FOUND") {
+		t.Errorf("retry: %s", errs)
+	}
+	waitFor(t, func() bool {
+		return strings.Contains(s.cli(t, "events", "parked", "list", "shop"), "nothing is parked")
+	})
+
+	contains(t, s.cli(t, "events", "sinks", "get", "shop"), "delivered", "1-0")
+	shown := s.cli(t, "events", "sinks", "get", "shop", "--json")
+	contains(t, shown, `"secret":"***"`)
+	contains(t, s.cli(t, "events", "sinks", "pause", "shop", "--reason", "maintenance"), "PAUSED", "maintenance")
+	contains(t, s.cli(t, "events", "sinks", "resume", "shop"), "RUNNING")
+	fails(t, exitUsage, "give one of --beginning, --since, --after and --now", "events", "sinks", "rewind", "shop", "--server", s.url)
+	contains(t, s.cli(t, "events", "sinks", "rewind", "shop", "--since", "1h"), "sink shop was moved")
+	file := filepath.Join(t.TempDir(), "config.json")
+	config := `{"kind":"webhook","webhook":{"url":"` + hook.URL + `","insecure":true,"keys":[{"id":"1","secret":"***"}],"timeout":"3s"}}`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.cli(t, "events", "sinks", "update", "shop", "--config", file), "shop", "webhook")
+	fails(t, exitFailed, "SINK_CHANGED: version 1", "events", "sinks", "update", "shop", "--webhook", hook.URL, "--version", "1", "--server", s.url)
+	hook.Close()
+	fails(t, exitFailed, "the receiver of sink shop cannot be reached", "events", "sinks", "ping", "shop", "--server", s.url)
+	contains(t, s.cli(t, "events", "sinks", "delete", "shop"), "sink shop is deleted")
+	fails(t, exitFailed, "SINK_NOT_FOUND", "events", "sinks", "get", "shop", "--server", s.url)
+}
+
+// A tail goes on over a restart of the node, and ends without an error when it
+// is interrupted.
+func TestEventsTailGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	s.cli(t, "budget", "create", "A", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "A", "--amount", "10", "--key", "f")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out := newAnnounced()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"events", "tail", "--beginning", "--server", s.url}, out, io.Discard, nil)
+	}()
+	waitFor(t, func() bool { return strings.Contains(out.String(), "budget.funded") })
+	address := strings.TrimPrefix(s.url, "http://")
+	s.end(t)
+	s = serve(t, dir, "--listen", address)
+	s.cli(t, "order", "reserve", "o-1", "coupon", "--budget", "A", "--amount", "1.50")
+	waitFor(t, func() bool { return strings.Contains(out.String(), "o-1 coupon (1)") })
+	cancel()
+	select {
+	case c := <-code:
+		if c != exitOK {
+			t.Errorf("exit code %d", c)
+		}
+	case <-time.After(patience):
+		t.Fatal("the tail did not end")
+	}
+	if n := strings.Count(out.String(), "budget.created"); n != 1 {
+		t.Errorf("the first event was printed %d times:\n%s", n, out)
+	}
+}
+
+// waitFor looks until something is so.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it never was so")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
