@@ -229,8 +229,8 @@ type NewFact struct {
 	ReferenceId string `protobuf:"bytes,5,opt,name=reference_id,json=referenceId,proto3" json:"reference_id,omitempty"`
 	// The attempt of the benefits, or of the job; 0 means 1.
 	Attempt uint32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The benefits it is about. None: all that the order has reserved. A job has
-	// none.
+	// The benefits it is about, up to 128. None: all that the order has reserved,
+	// up to as many. A job has none.
 	Lines []*FactLine `protobuf:"bytes,7,rep,name=lines,proto3" json:"lines,omitempty"`
 	// If set, checked against the reservations'.
 	Currency string `protobuf:"bytes,8,opt,name=currency,proto3" json:"currency,omitempty"`
