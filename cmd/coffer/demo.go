@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coffer-ledger/coffer/ledger/kv"
-	"github.com/coffer-ledger/coffer/node"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
@@ -28,11 +26,12 @@ type demoCmd struct {
 
 // Help is the long help.
 func (demoCmd) Help() string {
-	return `Starts a node in this process, on a temporary store on this machine's disk, and
-sends it the traffic of a promotion: two hot budgets, one that runs dry,
-duplicates, lost answers, cancellations, expiries, late commits and refunds. It
-adds up for itself what must come out, compares, audits the store, and ends with
-"audit: ok". Exit code 1 when anything differs.
+	return `Starts three nodes in this process, on one temporary store on this machine's
+disk, and sends them the traffic of a promotion: two hot budgets, one that runs
+dry, duplicates, lost answers, cancellations, expiries, late commits and refunds.
+In the middle of it the node that leads is paused until another one leads, and
+later a node is killed. It adds up for itself what must come out, compares, audits
+the store, and ends with "audit: ok". Exit code 1 when anything differs.
 
 Examples:
   coffer demo
@@ -43,7 +42,7 @@ Examples:
 type demo struct {
 	cmd   *demoCmd
 	c     *cli
-	url   string
+	nodes *demoCluster
 	wire  *lossy
 	tally *tally
 	// client gathers the calls of many callers and sends again until it has
@@ -53,6 +52,10 @@ type demo struct {
 	client, single, once caller
 	commands             atomic.Int64
 	polls                int64 // HTTP calls that only looked whether holds have expired
+	done                 atomic.Int64
+	// troubled: a node was paused or killed, so a command may have run on one
+	// node while its answer came from another, as a repeat.
+	troubled atomic.Bool
 	// before is what the store held already; nil for a temporary one.
 	before *cofferv1.AuditReport
 }
@@ -72,18 +75,17 @@ func (d *demoCmd) Run(c *cli) error {
 	defer remove()
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	url, stopped, err := c.demoNode(ctx, loc, cancel)
+	nodes, err := c.startDemo(ctx, loc, cancel)
 	if err != nil {
 		return err
 	}
-	r := d.newRun(c, url)
+	r := d.newRun(c, nodes)
 	report, err := r.play(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // why the node ended, or that it was told to
 	}
 	r.client.Close() // all three share their connections
-	cancel(nil)
-	if serr := <-stopped; err == nil {
+	if serr := nodes.close(); err == nil {
 		err = serr
 	}
 	if err != nil {
@@ -107,48 +109,18 @@ func (d *demoCmd) place() (loc location, remove func(), err error) {
 
 // newRun makes the clients. On a store that has other orders the demo is a new
 // tenant, which nobody else's orders can meet.
-func (d *demoCmd) newRun(c *cli, url string) *demo {
+func (d *demoCmd) newRun(c *cli, nodes *demoCluster) *demo {
 	tenant := "demo"
 	if d.Store != "" {
 		tenant += "-" + rand.Text()
 	}
-	wire := &lossy{next: &http.Transport{MaxIdleConnsPerHost: d.Callers * 2, MaxConnsPerHost: d.Callers * 2}}
-	run := &demo{cmd: d, c: c, url: url, wire: wire, tally: newTally()}
+	wire := &lossy{next: &balancer{nodes, &http.Transport{MaxIdleConnsPerHost: d.Callers * 2, MaxConnsPerHost: d.Callers * 2}}}
+	run := &demo{cmd: d, c: c, nodes: nodes, wire: wire, tally: newTally()}
 	with := func(opts ...rpc.Option) caller {
-		return caller{rpc.NewClient(url, append(opts, rpc.WithTenant(tenant), rpc.WithHTTPClient(&http.Client{Transport: wire}))...), &run.commands}
+		return caller{rpc.NewClient(nodes.nodes[0].url, append(opts, rpc.WithTenant(tenant), rpc.WithHTTPClient(&http.Client{Transport: wire}))...), &run.commands}
 	}
 	run.client, run.single, run.once = with(), with(rpc.WithoutBatching()), with(rpc.WithoutBatching(), rpc.WithMaxAttempts(1))
 	return run
-}
-
-// demoNode starts a node on a free loopback port. What comes out of the
-// channel is how it ended; a node that ends by itself ends the run.
-func (c *cli) demoNode(ctx context.Context, loc location, end context.CancelCauseFunc) (url string, stopped <-chan error, err error) {
-	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "demo"
-	cfg.Expiry.Interval = 100 * time.Millisecond
-	ready := make(chan string, 1)
-	n, err := node.New(cfg, node.Deps{
-		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
-		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Collector: collectEngine,
-		Log:     zerolog.New(c.stderr).Level(zerolog.WarnLevel).With().Timestamp().Logger(),
-		OnReady: func(url string) { ready <- url },
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	done := make(chan error, 1)
-	go func() {
-		err := n.Run(ctx)
-		end(err)
-		done <- err
-	}()
-	select {
-	case url := <-ready:
-		return url, done, nil
-	case err := <-done:
-		return "", nil, fmt.Errorf("demo: start node: %w", err)
-	}
 }
 
 // demoReport is what a run found.
@@ -168,6 +140,7 @@ type demoReport struct {
 	Faults   []string       `json:"faults,omitempty"`
 	Entries  uint64         `json:"entries"`
 	Events   uint64         `json:"events"`
+	Cluster  *demoTrouble   `json:"cluster"`
 	audit    *cofferv1.AuditReport
 	server   []*cofferv1.Budget
 }
@@ -191,7 +164,7 @@ type demoCheck struct {
 
 // play sends the traffic and collects what came of it.
 func (d *demo) play(ctx context.Context) (*demoReport, error) {
-	d.say("node serves on %s; %d orders, seed %d\n", d.url, d.cmd.Orders, d.cmd.Seed)
+	d.say("%d nodes serve; %d orders, seed %d\n", demoNodes, d.cmd.Orders, d.cmd.Seed)
 	if d.cmd.Store != "" {
 		var err error
 		if d.before, err = d.client.Audit(ctx, nil); err != nil {
@@ -203,7 +176,20 @@ func (d *demo) play(ctx context.Context) (*demoReport, error) {
 	}
 	start := time.Now()
 	plan := d.plan()
-	if err := d.orders(ctx, "orders", plan, func(o *order) error { return o.scene.run(d, ctx, o) }); err != nil {
+	var trouble *demoTrouble
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		trouble, err = d.trouble(ctx)
+		return err
+	})
+	if err := d.orders(ctx, "orders", plan, func(o *order) error {
+		defer d.done.Add(1)
+		return o.scene.run(d, ctx, o)
+	}); err != nil {
+		return nil, errors.Join(err, g.Wait())
+	}
+	took := time.Since(start)
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	var due []*order
@@ -212,7 +198,6 @@ func (d *demo) play(ctx context.Context) (*demoReport, error) {
 			due = append(due, o)
 		}
 	}
-	took := time.Since(start)
 	d.say("waiting for the expiry scanner to return %d holds\n", len(due))
 	due, err := d.expired(ctx, due)
 	if err != nil {
@@ -224,7 +209,7 @@ func (d *demo) play(ctx context.Context) (*demoReport, error) {
 	}
 	took += time.Since(start)
 	d.say("auditing\n")
-	return d.collect(ctx, took)
+	return d.collect(ctx, took, trouble)
 }
 
 // orders works through a list of orders, several at once. What goes wrong with

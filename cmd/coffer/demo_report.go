@@ -11,11 +11,11 @@ import (
 )
 
 // collect audits the store and compares what it holds with the tally.
-func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, error) {
+func (d *demo) collect(ctx context.Context, took time.Duration, trouble *demoTrouble) (*demoReport, error) {
 	t := d.tally
 	r := &demoReport{
 		Orders: d.cmd.Orders, Seed: d.cmd.Seed, Seconds: took.Seconds(), Calls: d.wire.calls.Load() - d.polls,
-		PerSec: float64(d.cmd.Orders) / took.Seconds(), Commands: d.commands.Load(), CmdsSec: float64(d.commands.Load()) / took.Seconds(), Happened: t.happened, Faults: t.faults,
+		PerSec: float64(d.cmd.Orders) / took.Seconds(), Commands: d.commands.Load(), CmdsSec: float64(d.commands.Load()) / took.Seconds(), Happened: t.happened, Faults: t.faults, Cluster: trouble,
 	}
 	r.check("orders that went as they must", d.cmd.Orders, d.cmd.Orders-t.nfaults)
 	for _, name := range []string{flashBudget, couponBudget, dryBudget} {
@@ -33,6 +33,7 @@ func (d *demo) collect(ctx context.Context, took time.Duration) (*demoReport, er
 		r.Budgets = append(r.Budgets, demoBudget{name, demoCurrency, got.Funded, got.Available, got.Reserved, got.Committed, got.Reversed})
 	}
 	r.check("benefits paid by "+dryBudget+" to its last cent", min(d.dryPlaces(), t.count("dry_budget_paid")+t.count("dry_budget_refused")), t.count("dry_budget_paid"))
+	r.check("another node led while the leader was paused", true, trouble.Next != trouble.Paused && trouble.Term > 1)
 	var err error
 	if r.audit, err = d.client.Audit(ctx, nil); err != nil {
 		return nil, err
@@ -105,6 +106,8 @@ func (d *demo) tables(r *demoReport) {
 	c.budgetTable(r.server)
 	c.printf("\n%d orders, %d commands and %d ledger entries over %d HTTP calls in %s: %.0f orders/s, %.0f commands/s, every answer after its fsync\n\n",
 		r.Orders, r.Commands, r.Entries, r.Calls, rounded(time.Duration(r.Seconds*float64(time.Second))), r.PerSec, r.CmdsSec)
+	c.printf("%d nodes: %s led and was paused; %s led %.1fs later, in term %d; %s was killed\n\n",
+		r.Cluster.Nodes, r.Cluster.Paused, r.Cluster.Next, r.Cluster.Without, r.Cluster.Term, r.Cluster.Killed)
 	k := c.table([]any{"expected by the callers", "ok", "value"})
 	for _, ch := range r.Checks {
 		value, mark := ch.Got, "ok"

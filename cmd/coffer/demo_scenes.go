@@ -135,7 +135,7 @@ func (d *demo) crowd(call func() (*cofferv1.Outcome, error)) error {
 			return fmt.Errorf("two answers name different entries: %d/%d and %d/%d", r.GetBucket(), r.GetEntrySeq(), out[0].GetBucket(), out[0].GetEntrySeq())
 		}
 	}
-	if first != 1 {
+	if first != 1 && (first > 1 || !d.troubled.Load()) {
 		return fmt.Errorf("%d of %d equal calls took effect, must be 1", first, crowd)
 	}
 	return nil

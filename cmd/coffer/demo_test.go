@@ -52,11 +52,11 @@ func TestDemoWaitsInSpiteOfFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer remove()
-	url, stopped, err := c.demoNode(ctx, loc, cancel)
+	nodes, err := c.startDemo(ctx, loc, cancel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := cmd.newRun(c, url)
+	d := cmd.newRun(c, nodes)
 	d.tally.fault("a fault of an order")
 	r, err := d.play(ctx)
 	if err != nil {
@@ -77,8 +77,7 @@ func TestDemoWaitsInSpiteOfFault(t *testing.T) {
 		}
 	}
 	d.client.Close()
-	cancel(nil)
-	if err := <-stopped; err != nil {
+	if err := nodes.close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -95,7 +95,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections closes what the transport keeps open.
 func (l *lossy) CloseIdleConnections() {
-	if t, ok := l.next.(*http.Transport); ok {
+	if t, ok := l.next.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
 }

@@ -56,7 +56,7 @@ type app struct {
 
 	Serve   serveCmd   `cmd:"" help:"Run a node." group:"Server"`
 	Dev     devCmd     `cmd:"" help:"Run a node on this machine for trying things out." group:"Server"`
-	Demo    demoCmd    `cmd:"" help:"Run a node in this process, drive promotion traffic at it, and audit it." group:"Server"`
+	Demo    demoCmd    `cmd:"" help:"Run three nodes in this process, drive promotion traffic at them, pause one, kill one, and audit." group:"Server"`
 	Budget  budgetCmd  `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
 	Order   orderCmd   `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
 	Wallet  walletCmd  `cmd:"" help:"Create wallets, grant credits and read statements." group:"Operations"`
