@@ -49,9 +49,10 @@ type Config struct {
 	Work     scan.WorkConfig `yaml:"work"`
 	Relay    relay.Config    `yaml:"relay"`
 	// Rebalance keeps budgets level over their buckets, Adapt gives them
-	// another number of buckets.
+	// another number of buckets, Integrity proves their ledgers.
 	Rebalance scan.RebalanceConfig `yaml:"rebalance"`
 	Adapt     shard.Adapting       `yaml:"adapt"`
+	Integrity scan.IntegrityConfig `yaml:"integrity"`
 	HTTP      HTTP                 `yaml:"http"`
 	API       rpc.Config           `yaml:"api"`
 	Log       Log                  `yaml:"log"`
@@ -145,6 +146,7 @@ func DefaultConfig() Config {
 
 		Rebalance: scan.DefaultRebalanceConfig(),
 		Adapt:     shard.DefaultAdapting(),
+		Integrity: scan.DefaultIntegrityConfig(),
 		HTTP: HTTP{
 			MaxConnections: 4096, MaxStreams: 1024,
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -174,6 +176,7 @@ func (c Config) Validate() error {
 	f.within("relay", c.Relay.Validate())
 	f.within("rebalance", c.Rebalance.Validate())
 	f.within("adapt", c.Adapt.Validate())
+	f.within("integrity", c.Integrity.Validate())
 	f.number("queue.open_jobs", c.Queue.OpenJobs, 1, 1<<30)
 	f.number("queue.leases", c.Queue.Leases, 1, 1<<20)
 	f.within("api", c.API.Validate())

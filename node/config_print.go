@@ -76,6 +76,13 @@ var settingDocs = map[string]string{
 	"adapt.low_water":      "What is left of a budget's funds when the number is halved (percent).",
 	"adapt.cool_down":      "Least time from one change of a budget's buckets to the next (duration).",
 
+	"integrity.enabled":    "Replay every bucket's ledger all the time, and compare it with the bucket's row.",
+	"integrity.freeze":     "Refuse new reservations of a budget in which a difference was found.",
+	"integrity.interval":   "From one pass over the budgets to the next (duration).",
+	"integrity.pass_limit": "Most budgets one pass looks at; the next goes on after them (budgets).",
+	"integrity.rate":       "Most entries replayed in a second; a look at a bucket counts as sixteen (entries per second).",
+	"integrity.full_every": "From one round over a bucket's whole ledger to the next (duration).",
+
 	"http.max_connections":     "Most connections open at once (connections).",
 	"http.max_streams":         "Most calls in flight on one HTTP/2 connection (calls).",
 	"http.read_header_timeout": "Bound of reading a request's header (duration).",

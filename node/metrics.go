@@ -174,6 +174,18 @@ var levelStats = []stat[scan.RebalanceStatus]{
 	counter("coffer_resharded_total", "Budgets that this node's scanner gave another number of buckets.", func(s *scan.RebalanceStatus) float64 { return float64(s.Resharded) }),
 }
 
+var proofStats = []stat[scan.IntegrityStatus]{
+	gauge("coffer_integrity_differences", "Places where a ledger does not agree with itself; anything above 0 is for a person.", func(s *scan.IntegrityStatus) float64 { return float64(s.Differences) }),
+	gauge("coffer_integrity_lag_entries", "Entries that were not yet replayed when the last round over all budgets ended.", func(s *scan.IntegrityStatus) float64 { return float64(s.Lag) }),
+	gauge("coffer_integrity_last_pass_seconds", "Time since the integrity scanner last completed a pass.", func(s *scan.IntegrityStatus) float64 { return s.SincePass.Seconds() }),
+	counter("coffer_integrity_passes_total", "Completed passes of the integrity scanner.", func(s *scan.IntegrityStatus) float64 { return float64(s.Passes) }),
+	counter("coffer_integrity_failed_passes_total", "Failed passes of the integrity scanner.", func(s *scan.IntegrityStatus) float64 { return float64(s.Failed) }),
+	counter("coffer_integrity_looks_total", "Looks of this node's integrity scanner at buckets.", func(s *scan.IntegrityStatus) float64 { return float64(s.Looks) }),
+	counter("coffer_integrity_entries_total", "Entries that this node's integrity scanner replayed.", func(s *scan.IntegrityStatus) float64 { return float64(s.Entries) }),
+	counter("coffer_integrity_frozen_total", "Budgets that this node's integrity scanner froze.", func(s *scan.IntegrityStatus) float64 { return float64(s.Frozen) }),
+	counter("coffer_integrity_freeze_failed_total", "Attempts to freeze a budget that were not taken.", func(s *scan.IntegrityStatus) float64 { return float64(s.FreezeFailed) }),
+}
+
 var leaderStats = []stat[election.Status]{
 	gauge("coffer_leader", "1 while this node leads and runs the scanners, else 0.", func(s *election.Status) float64 {
 		if s.Leading {
@@ -196,6 +208,7 @@ type collector struct {
 	expiry *scan.Expiry
 	work   *scan.Work
 	level  *scan.Rebalance
+	proof  *scan.Integrity
 	leader election.Elector
 	// members is nil where the node shares no buckets.
 	members *members.Members
@@ -213,6 +226,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- s.desc
 	}
 	for _, s := range levelStats {
+		ch <- s.desc
+	}
+	for _, s := range proofStats {
 		ch <- s.desc
 	}
 	for _, s := range leaderStats {
@@ -242,6 +258,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	lv := c.level.Status()
 	for _, s := range levelStats {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&lv))
+	}
+	pr := c.proof.Status()
+	for _, s := range proofStats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.get(&pr))
 	}
 	le := c.leader.Status()
 	for _, s := range leaderStats {

@@ -82,6 +82,7 @@ type parts struct {
 	facts   *intake.Intake
 	work    *scan.Work
 	level   *scan.Rebalance
+	proof   *scan.Integrity
 	leader  election.Elector
 	relay   *relay.Relay
 	signals *relay.Signals
@@ -158,6 +159,9 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	if p.level, err = scan.NewRebalance(n.cfg.Rebalance, n.cfg.Adapt, p.ledger, p.exec, exec, n.log.With().Str("part", "rebalance").Logger()); err != nil {
 		return nil, err
 	}
+	if p.proof, err = scan.NewIntegrity(n.cfg.Integrity, p.ledger, exec, n.log.With().Str("part", "integrity").Logger()); err != nil {
+		return nil, err
+	}
 	if p.leader, err = n.elector(p.ledger); err != nil {
 		return nil, err
 	}
@@ -170,7 +174,7 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 		return nil, err
 	}
 	reg := newRegistry(n.deps.Version, n.deps.StoreKind, n.cfg.NodeID)
-	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.leader, p.members}, relayCollector{p.relay})
+	reg.MustRegister(m, collector{p.exec, p.expiry, p.work, p.level, p.proof, p.leader, p.members}, relayCollector{p.relay})
 	if n.deps.Collector != nil {
 		if c := n.deps.Collector(engine); c != nil {
 			reg.MustRegister(c)
@@ -258,6 +262,12 @@ func (p *parts) lead(ctx context.Context) error {
 	g.Go(func() error {
 		if err := p.level.Run(ctx); err != nil {
 			return fmt.Errorf("rebalance scanner: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		if err := p.proof.Run(ctx); err != nil {
+			return fmt.Errorf("integrity scanner: %w", err)
 		}
 		return nil
 	})

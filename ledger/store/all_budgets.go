@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -13,18 +14,28 @@ const MaxBudgetPage = 16
 // BudgetPage is a page of the budgets of all tenants, in the order of their
 // names.
 type BudgetPage struct {
-	// Budgets are those that were asked for among the ones looked at.
-	Budgets []BudgetView
+	// Budgets are those that were asked for among the ones looked at,
+	// Unreadable those of them that could not be read.
+	Budgets    []BudgetView
+	Unreadable []UnreadableBudget
 	// Looked is how many were looked at, Next where the next page begins: nil
 	// after the last.
 	Looked int
 	Next   []byte
 }
 
+// UnreadableBudget is a budget of which a row cannot be read: its own, and then
+// Budget is nil, or that of a bucket.
+type UnreadableBudget struct {
+	ID      ledger.BudgetID
+	Budget  *ledger.Budget
+	Problem string
+}
+
 // AllBudgets looks at up to limit budgets of any tenant, from where a page
 // before this one ended (nil: from the first), and reads those that want accepts
-// with their buckets. It is for scanners: a budget that cannot be read is left out, since it must not keep the others
-// from being looked at; an audit names it.
+// with their buckets. It is for scanners: a budget that cannot be read keeps none
+// of the others from being looked at.
 func (s *Store) AllBudgets(ctx context.Context, from []byte, limit int, want func(*ledger.Budget) bool) (BudgetPage, error) {
 	rng := s.key(tableBudget).all()
 	if from != nil {
@@ -41,9 +52,9 @@ func (s *Store) AllBudgets(ctx context.Context, from []byte, limit int, want fun
 			page.Next = append(append([]byte(nil), rows[len(rows)-1].Key...), 0)
 		}
 		type pending struct {
-			id   ledger.BudgetID
-			def  []byte
-			rows kv.Rows
+			budget *ledger.Budget
+			def    []byte
+			rows   kv.Rows
 		}
 		var wanted []pending
 		for _, row := range rows {
@@ -52,13 +63,17 @@ func (s *Store) AllBudgets(ctx context.Context, from []byte, limit int, want fun
 			if k.end() != nil {
 				continue
 			}
-			if b, err := decodeBudget(id, row.Value); err == nil && want(b) {
-				wanted = append(wanted, pending{id, row.Value, r.Range(s.bucketsOf(id), kv.RangeOptions{})})
+			b, err := decodeBudget(id, row.Value)
+			if err != nil {
+				page.Unreadable = append(page.Unreadable, UnreadableBudget{ID: id, Problem: fmt.Sprintf("the row of budget %s cannot be read: %v", id, err)})
+			} else if want(b) {
+				wanted = append(wanted, pending{b, row.Value, r.Range(s.bucketsOf(id), kv.RangeOptions{})})
 			}
 		}
 		for _, p := range wanted {
-			view, err := s.view(p.id, p.def, p.rows)
+			view, err := s.view(p.budget.ID, p.def, p.rows)
 			if isCorrupt(err) {
+				page.Unreadable = append(page.Unreadable, UnreadableBudget{ID: p.budget.ID, Budget: p.budget, Problem: fmt.Sprintf("%v: %v", err, unwrapped(err))})
 				continue
 			}
 			if err != nil {

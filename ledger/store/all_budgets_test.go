@@ -21,7 +21,7 @@ func TestAllBudgets(t *testing.T) {
 	b.set(b.budgetKey(bad), []byte{9, 9})
 	torn := ledger.BudgetID{Tenant: "t1", Key: "b05"}
 	b.set(b.bucketKey(ledger.BucketID{Budget: torn, Index: 1}), []byte{9})
-	seen, looked := map[ledger.BudgetID]int{}, 0
+	seen, looked, broken := map[ledger.BudgetID]int{}, 0, map[ledger.BudgetID]bool{}
 	var from []byte
 	for pages := 0; ; pages++ {
 		page, err := b.AllBudgets(context.Background(), from, 7, func(d *ledger.Budget) bool { return d.Made() > 1 })
@@ -29,6 +29,12 @@ func TestAllBudgets(t *testing.T) {
 			t.Fatal(causes(err))
 		}
 		looked += page.Looked
+		for _, u := range page.Unreadable {
+			broken[u.ID] = u.Budget == nil
+			if u.Problem == "" {
+				t.Errorf("%s is unreadable for no reason", u.ID)
+			}
+		}
 		for i := range page.Budgets {
 			v := &page.Budgets[i]
 			seen[v.ID]++
@@ -45,6 +51,9 @@ func TestAllBudgets(t *testing.T) {
 	}
 	if looked != 37 || len(seen) != 24-2 || seen[bad] != 0 || seen[torn] != 0 { // every third has one bucket
 		t.Errorf("looked at %d, read %d", looked, len(seen))
+	}
+	if len(broken) != 2 || !broken[bad] || broken[torn] {
+		t.Errorf("unreadable are %v", broken)
 	}
 	for id, n := range seen {
 		if n != 1 {

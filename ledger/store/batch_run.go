@@ -264,6 +264,15 @@ func (b *batch) bucketsFor(c *ledger.Command, bg *ledger.Budget) ([]*ledger.Buck
 		return out, nil
 	}
 	all, err := b.wholeBudget(bg.ID, false)
+	if c.Op == ledger.OpFreeze && (isCorrupt(err) || (err == nil && len(all) < bg.Made())) {
+		// Where something is wrong a budget must freeze all the same. Its totals
+		// are those of the first bucket then.
+		first, err := b.bucket(ledger.BucketID{Budget: bg.ID})
+		if err != nil || !first.exists {
+			return nil, corrupt("budget "+bg.ID.String(), errors.Join(err, errors.New("its first bucket has no row that can be read")))
+		}
+		return append(out, &first.Bucket), nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ import (
 //	E, 1                                                signs of life of the leader
 //	H, 0, node                                          node's sign of life
 //	H, 1, node                                          node that an operator drains
+//	V, round, tenant, funder, key, bucket               how far a bucket was verified
 const (
 	tableMeta        = "M"
 	tableBudget      = "B"
@@ -44,6 +45,7 @@ const (
 	tableAllocation  = "A"
 	tableLeader      = "E"
 	tableMember      = "H"
+	tableVerified    = "V"
 )
 
 // Tables of queues and facts; keys_work.go has their keys.

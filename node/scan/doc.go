@@ -16,6 +16,8 @@
 //
 //	  budgets, page by page ──▶ shard.PlanRebalance ──▶ MOVE ──▶ Executor
 //	                            shard.Adapt ──▶ RESHARD (where that is on)
+//	                        ──▶ replay from where it was verified last, and all of
+//	                            it in rounds ──▶ a difference: log, metric, FREEZE
 //
 // The expiry index is a hint and the reservation is the truth: an EXPIRE of one
 // that was committed, released or extended in the meantime is refused and does
