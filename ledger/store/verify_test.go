@@ -43,8 +43,10 @@ func TestVerifyGoesOnWhereItStopped(t *testing.T) {
 	}
 	head := uint64(2*verifyBlocks + 5)
 	for i, want := range []Verification{
-		{Bucket: id, From: 0, To: verifyBlocks, Head: head, More: true}, {Bucket: id, From: verifyBlocks, To: 2 * verifyBlocks, Head: head, More: true},
-		{Bucket: id, From: 2 * verifyBlocks, To: head, Head: head}, {Bucket: id, From: head, To: head, Head: head},
+		{Bucket: id, From: 0, To: verifyBlocks, Head: head, More: true},
+		{Bucket: id, From: verifyBlocks, To: 2 * verifyBlocks, Head: head, More: true},
+		{Bucket: id, From: 2 * verifyBlocks, To: head, Head: head},
+		{Bucket: id, From: head, To: head, Head: head},
 	} {
 		if got, err := b.VerifyNext(context.Background(), id, 0, RoundNew, everyDay); err != nil || got != want {
 			t.Errorf("step %d: %+v, %v; want %+v", i, got, err, want)
