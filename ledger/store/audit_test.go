@@ -379,33 +379,45 @@ func TestAuditUnderTraffic(t *testing.T) {
 		b.ok(create(fmt.Sprintf("b%02d", i), 2, ledger.Policy{ReversalSink: budgetID("sink")}),
 			onBudget(ledger.OpFund, fmt.Sprintf("b%02d", i), fmt.Sprintf("g%d", i), 1_000_000))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var wg sync.WaitGroup
-	for w := range 2 {
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				b.traffic(fmt.Sprintf("w%d-%d", w, i), i)
-			}
-		})
-	}
-	for range 25 {
-		rep, err := b.Audit(ctx, nil)
-		if err != nil {
-			t.Error(causes(err))
-			break
-		}
-		if !rep.OK() {
-			t.Error(failures(rep))
-			break
-		}
-	}
-	cancel()
-	wg.Wait()
+	b.auditsWhile(20, func(w, i int) { b.traffic(fmt.Sprintf("w%d-%d", w, i), i) })
 	if t.Failed() {
 		return
 	}
 	b.audit()
+}
+
+// auditsWhile runs audits while two workers do their rounds. They get so many
+// rounds an audit, so that what there is to audit does not grow with the
+// slowness of the machine.
+func (b *bench) auditsWhile(audits int, round func(worker, i int)) {
+	b.t.Helper()
+	rounds := make(chan struct{}, 20)
+	var wg sync.WaitGroup
+	for w := range 2 {
+		wg.Go(func() {
+			i := 0
+			for range rounds {
+				round(w, i)
+				i++
+			}
+		})
+	}
+	for range audits {
+		for len(rounds) < cap(rounds) {
+			rounds <- struct{}{}
+		}
+		rep, err := b.Audit(context.Background(), nil)
+		if err != nil {
+			b.t.Error(causes(err))
+			break
+		}
+		if !rep.OK() {
+			b.t.Error(failures(rep))
+			break
+		}
+	}
+	close(rounds)
+	wg.Wait()
 }
 
 // traffic is one order's life: an attempt on one budget, given up, another on

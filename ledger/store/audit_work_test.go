@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -222,35 +221,7 @@ func TestAuditCountsWork(t *testing.T) {
 func TestAuditUnderWork(t *testing.T) {
 	b := newBench(t)
 	workStory(b)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var wg sync.WaitGroup
-	begun := make(chan struct{}, 2)
-	for w := range 2 {
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				b.workTraffic(ctx, fmt.Sprintf("w%d-%d", w, i))
-				select {
-				case begun <- struct{}{}:
-				default:
-				}
-			}
-		})
-	}
-	<-begun
-	for range 10 {
-		rep, err := b.Audit(context.Background(), nil)
-		if err != nil {
-			t.Error(causes(err))
-			break
-		}
-		if !rep.OK() {
-			t.Error(failures(rep))
-			break
-		}
-	}
-	cancel()
-	wg.Wait()
+	b.auditsWhile(10, func(w, i int) { b.workTraffic(context.Background(), fmt.Sprintf("w%d-%d", w, i)) })
 	b.audit()
 }
 
