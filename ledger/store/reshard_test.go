@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -305,8 +304,6 @@ func TestMovesAreOfOneTime(t *testing.T) {
 func TestAuditUnderReshards(t *testing.T) {
 	b := newBench(t)
 	b.ok(create("spring", 2, ledger.Policy{}), onBudget(ledger.OpFund, "spring", "f1", 1_000_000))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	// In a store without queues, two writers may keep each other from
 	// committing for longer than one call tries.
 	may := func(c ledger.Command) {
@@ -315,28 +312,15 @@ func TestAuditUnderReshards(t *testing.T) {
 			t.Errorf("%s: %s", c.Op, causes(got.Err))
 		}
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
+	b.auditsWhile(20, func(w, i int) {
+		if w == 0 {
 			may(reserve("spring", fmt.Sprint("o", i), 5))
 			may(on(ledger.OpCommit, fmt.Sprint("o", i), "", 0))
+			return
 		}
+		may(reshard("spring", fmt.Sprint("r", i), 1+i*5%12))
+		may(moveOf("spring", fmt.Sprint("m", i), uint16(i%2), uint16(1-i%2), 3))
 	})
-	wg.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			may(reshard("spring", fmt.Sprint("r", i), 1+i*5%12))
-			may(moveOf("spring", fmt.Sprint("m", i), uint16(i%2), uint16(1-i%2), 3))
-		}
-	})
-	for range 25 {
-		rep, err := b.Audit(ctx, nil)
-		if err != nil || !rep.OK() {
-			t.Errorf("%v\n%s", err, failures(rep))
-			break
-		}
-	}
-	cancel()
-	wg.Wait()
 	if !t.Failed() {
 		b.audit()
 	}
