@@ -32,6 +32,7 @@ type world struct {
 	engine kv.Store
 	st     *store.Store
 	to     *receiver
+	open   Opener // nil: the receiver's
 	relays sync.WaitGroup
 }
 
@@ -124,7 +125,10 @@ func testConfig() Config {
 func (w *world) run(cfg Config, st Store, name string) (r *Relay, stop func()) {
 	w.t.Helper()
 	signals := NewSignals(st, cfg.Poll, cfg.Watch)
-	open := func(_ context.Context, s *store.Sink) (sink.Sink, error) { return w.to.open(s) }
+	open := w.open
+	if open == nil {
+		open = func(_ context.Context, s *store.Sink) (sink.Sink, error) { return w.to.open(s) }
+	}
 	r, err := New(cfg, st, signals, open, name, zerolog.New(io.Discard))
 	if err != nil {
 		w.t.Fatal(err)
