@@ -169,6 +169,7 @@ func (d *devCmd) Run(c *cli) (err error) {
 	}
 	cfg.Log = node.Log{Level: "info", Format: "console"}
 	cfg.Expiry.Interval = 500 * time.Millisecond
+	cfg.Relay.PrivateWebhooks = true // a receiver on this machine
 	cfg.Shutdown.Timeout = 10 * time.Second
 	if d.Debug {
 		cfg.Log.Level = "debug"

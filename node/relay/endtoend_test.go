@@ -217,8 +217,8 @@ func TestEndToEnd(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range 50 {
-			w.orders(fmt.Sprint("o", i), transitions()/2/50)
-			time.Sleep(100 * time.Millisecond)
+			w.orders(fmt.Sprint("o", i), transitions(2000)/2/50)
+			time.Sleep(50 * time.Millisecond)
 		}
 	}()
 	for i := range 20 {

@@ -22,7 +22,7 @@ import (
 	"github.com/coffer-ledger/coffer/node/relay/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
 
 var hook = store.SinkID{Tenant: "t1", Name: "hook"}
 

@@ -264,7 +264,7 @@ func TestRelayKilledAgainAndAgain(t *testing.T) {
 		go func() {
 			defer close(done)
 			for i := range 50 {
-				w.orders(fmt.Sprint("o", i), transitions()/2/50)
+				w.orders(fmt.Sprint("o", i), transitions(5000)/2/50)
 				time.Sleep(time.Second)
 			}
 		}()
@@ -298,13 +298,13 @@ func TestRelayKilledAgainAndAgain(t *testing.T) {
 	})
 }
 
-// transitions is how many the test of kills runs; COFFER_TEST_TRANSITIONS sets
-// it for longer runs by hand.
-func transitions() int {
+// transitions is how many a test of kills runs; COFFER_TEST_TRANSITIONS sets it
+// for longer runs by hand.
+func transitions(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv("COFFER_TEST_TRANSITIONS")); err == nil && n >= 100 {
 		return n
 	}
-	return 5000
+	return usual
 }
 
 // An older copy of the store, on an engine whose stamps begin again, goes on

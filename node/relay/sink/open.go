@@ -45,7 +45,7 @@ const (
 )
 
 // errPrivate is the error of an address that Deps.Private does not allow.
-var errPrivate = errors.New("the address is not public, and this node delivers to public addresses alone")
+var errPrivate = errors.New("the address is not public, and this node delivers to public addresses alone (relay.private_webhooks allows others)")
 
 // dialer is what all drivers connect with.
 func (d Deps) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
