@@ -99,7 +99,10 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 	}
 	replies := make([]ledger.Reply, len(cmds))
 	for i := range tasks {
-		replies[i] = e.skip(&tasks[i].cmd, tasks[i].take(ctx))
+		replies[i] = tasks[i].take(ctx)
+		if !here { // the node that forwarded may still take the command itself
+			replies[i] = e.skip(&tasks[i].cmd, replies[i])
+		}
 	}
 	return replies
 }

@@ -265,3 +265,24 @@ func TestPrefer(t *testing.T) {
 		t.Errorf("%d of %d buckets moved", moved, from)
 	}
 }
+
+// Whether a reserve that nobody could take is answered with no benefit is for
+// the node to say that has the caller: it may take the command itself.
+func TestForwardedReserveIsNotSkipped(t *testing.T) {
+	a, b, p, _ := pair(t)
+	id := a.funded("low risk", 1, 1000, ledger.Policy{OnUnavailable: ledger.SkipBenefit})
+	var there error
+	p.answer = func(_ int, cmds []ledger.Command) ([]ledger.Reply, error) {
+		b.must(ledger.Command{Op: ledger.OpRelease, Key: orderKey(99), Budget: id}) // it knows the budget now
+		b.mu.Lock()
+		b.cfg.TotalLimit = 0 // and is full
+		b.mu.Unlock()
+		replies := b.Here().DoAll(context.Background(), cmds)
+		there = replies[0].Err
+		return replies, errors.New("and cut off")
+	}
+	if r := a.must(reserve(id, 1, 10)); r.Skipped || r.Outcome.State != ledger.StateReserved {
+		t.Errorf("reserve: %+v", r)
+	}
+	b.code(there, ledger.Overloaded)
+}
