@@ -19,11 +19,11 @@ import (
 )
 
 // child starts this binary as "coffer serve" in a process of its own.
-func child(t *testing.T, dir string) (cmd *exec.Cmd, url string) {
+func child(t *testing.T, dir string, env ...string) (cmd *exec.Cmd, url string) {
 	t.Helper()
 	log := newAnnounced()
 	cmd = exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--store", dir, "--log-format", "json")
-	cmd.Env = append(os.Environ(), childEnv+"=1", "COFFER_EXPIRY_INTERVAL=20ms")
+	cmd.Env = append(append(os.Environ(), childEnv+"=1", "COFFER_EXPIRY_INTERVAL=20ms"), env...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
