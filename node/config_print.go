@@ -48,6 +48,7 @@ var settingDocs = map[string]string{
 	"relay.batch":            "Most events handed to a sink at once (events).",
 	"relay.deliver_timeout":  "How long the delivery of one batch may take (duration).",
 	"relay.tries":            "How often an event is refused before its key is parked (tries).",
+	"relay.failing_tries":    "How often an event fails otherwise before its key is parked, if the sink answers pings (tries).",
 	"relay.max_parked":       "Most events of a sink that are parked in one partition; there it then stands still (events).",
 	"relay.max_backoff":      "Longest wait between two tries of a sink in trouble (duration).",
 	"relay.retention":        "How long events can be read again after every sink has them (duration).",

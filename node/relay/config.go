@@ -23,6 +23,10 @@ type Config struct {
 	DeliverTimeout time.Duration `yaml:"deliver_timeout"`
 	// Tries is how often an event is refused before its key is parked.
 	Tries int `yaml:"tries"`
+	// FailingTries is how often an event fails otherwise before its key is
+	// parked, if the sink answers pings. With the default, and tries that are
+	// 30 s apart in the end, that takes some six minutes.
+	FailingTries int `yaml:"failing_tries"`
 	// MaxParked is the most events of a sink that are parked in one partition. At
 	// the bound the sink stands still there.
 	MaxParked int `yaml:"max_parked"`
@@ -40,7 +44,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Lease: 6 * time.Second, Poll: time.Second, Watch: true, Batch: 512, DeliverTimeout: time.Minute,
-		Tries: 5, MaxParked: store.MaxParked, MaxBackoff: 30 * time.Second, Retention: 7 * 24 * time.Hour,
+		Tries: 5, FailingTries: 20, MaxParked: store.MaxParked, MaxBackoff: 30 * time.Second, Retention: 7 * 24 * time.Hour,
 	}
 }
 
@@ -62,6 +66,7 @@ func (c Config) Validate() error {
 	number("batch", c.Batch, 1, maxBatch)
 	duration("deliver_timeout", c.DeliverTimeout, 100*time.Millisecond, 10*time.Minute)
 	number("tries", c.Tries, 1, 100)
+	number("failing_tries", c.FailingTries, 1, 10_000)
 	number("max_parked", c.MaxParked, maxBatch, store.MaxParked)
 	duration("max_backoff", c.MaxBackoff, firstBackoff, time.Hour)
 	duration("retention", c.Retention, 0, 10*365*24*time.Hour)

@@ -193,6 +193,7 @@ type receiver struct {
 	answer    func(e *event.Event) error
 	gate      chan struct{} // non-nil: Deliver waits
 	waiting   atomic.Int64
+	down      atomic.Bool
 	opened    int
 	closed    int
 	delivered int
@@ -315,7 +316,13 @@ func (d *driver) Deliver(ctx context.Context, events []*event.Event) []error {
 	return errs
 }
 
-func (d *driver) Ping(context.Context) error { return nil }
+// Ping succeeds unless the receiver is down.
+func (d *driver) Ping(context.Context) error {
+	if d.to.down.Load() {
+		return errors.New("connection refused")
+	}
+	return nil
+}
 
 func (d *driver) Close() error {
 	d.to.mu.Lock()

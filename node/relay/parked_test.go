@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,66 @@ func TestPoisonParksItsKeyAlone(t *testing.T) {
 			t.Errorf("%d parked and %d failed, want 3 and 6", st.Sinks[0].Parked, st.Sinks[0].Failed)
 		}
 		w.wait("the count", func() bool { c, _, _ := w.st.Cursor(ctx, hook, p); return c.Parked == 0 })
+		stop()
+		w.relays.Wait()
+	})
+}
+
+// An event that fails for ever, without being refused, is parked once the sink
+// has shown often enough that it is well otherwise; while the sink is down it is
+// not. A retry that fails in the same way puts it back.
+func TestFailingEventParksItsKey(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(hook)
+		w.to.answers(func(e *event.Event) error {
+			switch {
+			case w.to.down.Load():
+				return &sink.Trouble{Err: errors.New("connection refused")}
+			case e.Key() == poison:
+				return &sink.Trouble{Err: errors.New("answered 500")}
+			}
+			return nil
+		})
+		w.to.down.Store(true)
+		cfg := testConfig()
+		_, stop := w.run(cfg, w.st, "n1")
+		w.orders("early", 50)
+		w.orders("poison", 1)
+		w.orders("late", 50)
+		ctx := context.Background()
+		parked := func() []store.ParkedKey {
+			keys, _, err := w.st.ParkedKeys(ctx, hook, store.Page{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return keys
+		}
+		time.Sleep(time.Hour)
+		if keys := parked(); len(keys) != 0 || w.to.count() != 0 {
+			t.Fatalf("%d keys parked and %d events delivered while the sink is down, want none", len(keys), w.to.count())
+		}
+		w.to.down.Store(false)
+		n := len(w.ledgerEvents()) - 2
+		w.wait("all others", func() bool { return w.to.count() >= n })
+		var keys []store.ParkedKey
+		w.wait("the key to be parked", func() bool { keys = parked(); return len(keys) == 1 })
+		if k := keys[0]; k.Key != poison || k.Events != 2 || int(k.Tries) < cfg.FailingTries || k.Reason != "failed, while the sink answers a ping: answered 500" {
+			t.Errorf("parked: %+v", k)
+		}
+		before := keys[0].Tries
+		if err := w.st.RetryParked(ctx, hook, keys[0].Partition, poison); err != nil {
+			t.Fatal(err)
+		}
+		w.wait("the retry to fail", func() bool { keys = parked(); return len(keys) == 1 && keys[0].Tries == before+1 })
+		w.orders("later", 50)
+		w.wait("what came later", func() bool { return w.to.count() >= len(w.ledgerEvents())-2 })
+		w.to.answers(nil)
+		if err := w.st.RetryParked(ctx, hook, keys[0].Partition, poison); err != nil {
+			t.Fatal(err)
+		}
+		w.wait("the release", func() bool { return len(w.to.of(hook, poison)) == 2 })
+		w.check(hook)
 		stop()
 		w.relays.Wait()
 	})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger/event"
 	"github.com/coffer-ledger/coffer/ledger/store"
-	"github.com/coffer-ledger/coffer/node/relay/sink"
 )
 
 // retryKeys is how many parked keys are tried again before new events go on.
@@ -204,7 +203,7 @@ func (p *pump) advance(ctx context.Context, a store.Advance) error {
 // deliver hands over a batch until each event of it is delivered or parked, and
 // moves the cursor past it.
 func (p *pump) deliver(ctx context.Context, batch []*event.Event, to event.Position) error {
-	d := delivery{pump: p, todo: batch, tries: map[event.Position]int{}}
+	d := delivery{pump: p, todo: batch, tries: map[event.Position]int{}, failing: map[event.Position]failing{}}
 	for {
 		if err := d.run(ctx); err != nil {
 			return err
@@ -274,121 +273,5 @@ func (p *pump) pause(ctx context.Context, failures *int, after time.Duration) {
 	case <-ctx.Done():
 	case <-p.kick:
 	case <-t.C:
-	}
-}
-
-// delivery is a batch on its way.
-type delivery struct {
-	*pump
-	todo      []*event.Event
-	tries     map[event.Position]int
-	delivered int
-	parks     []store.Park
-	newly     map[string]bool // keys that this batch parks
-}
-
-// run delivers what is to do. At its end each event is delivered or among those
-// to park.
-func (d *delivery) run(ctx context.Context) error {
-	d.todo = d.join(d.todo)
-	for len(d.todo) > 0 {
-		errs := d.send(ctx, d.todo)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		before := d.delivered
-		rest, refused, bad := d.judge(errs)
-		d.todo = d.join(rest)
-		if d.delivered > before {
-			d.failures = 0
-		}
-		switch {
-		case bad != nil:
-			if err := d.trouble(ctx, bad.Error(), sink.RetryAfter(bad)); err != nil {
-				return err
-			}
-		case refused:
-			d.pause(ctx, &d.failures, 0)
-		case len(d.todo) == len(errs):
-			return errors.New("the sink's driver neither delivered nor said why")
-		}
-	}
-	return nil
-}
-
-// send is one call of the driver.
-func (p *pump) send(ctx context.Context, events []*event.Event) []error {
-	dctx, cancel := context.WithTimeout(ctx, p.r.cfg.DeliverTimeout)
-	defer cancel()
-	errs := p.sink.driver.Deliver(dctx, events)
-	if len(errs) != len(events) {
-		return broken{fmt.Errorf("the driver gave %d answers to %d events", len(errs), len(events))}.Deliver(ctx, events)
-	}
-	return errs
-}
-
-// judge sorts the answers: what is to be sent again, whether an event was refused
-// that may be tried again, and what troubles the sink.
-func (d *delivery) judge(errs []error) (rest []*event.Event, refused bool, bad error) {
-	for i, err := range errs {
-		e := d.todo[i]
-		var no *sink.Refused
-		switch {
-		case err == nil:
-			d.delivered++
-			d.sink.totals.delivered.Add(1)
-			continue
-		case errors.As(err, &no):
-			d.sink.totals.failed.Add(1)
-			d.tries[e.At]++
-			if n := d.tries[e.At]; n >= d.r.cfg.Tries {
-				d.parkFirst(e, no.Reason, n)
-				continue
-			}
-			refused = true
-		case errors.Is(err, sink.ErrHeld):
-		default:
-			d.sink.totals.failed.Add(1)
-			bad = err
-		}
-		rest = append(rest, e)
-	}
-	return rest, refused, bad
-}
-
-func (d *delivery) parkFirst(e *event.Event, reason string, tries int) {
-	if d.newly == nil {
-		d.newly = map[string]bool{}
-	}
-	d.newly[e.Key()] = true
-	d.parks = append(d.parks, store.Park{Event: e, First: true, Reason: reason, Tries: tries})
-	d.log().Warn().Str("event_type", e.Type()).Str("event_id", e.ID()).Msg("event parked")
-}
-
-// join puts the events of parked keys with those that wait, and gives the rest.
-func (d *delivery) join(events []*event.Event) (rest []*event.Event) {
-	if len(d.parked) == 0 && len(d.newly) == 0 {
-		return events
-	}
-	for _, e := range events {
-		if k := e.Key(); d.newly[k] || d.parked[k] {
-			d.parks = append(d.parks, store.Park{Event: e})
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	return rest
-}
-
-// unpark takes back what was to join keys that are no longer parked.
-func (d *delivery) unpark() {
-	parks := d.parks
-	d.parks = nil
-	for _, p := range parks {
-		if k := p.Event.Key(); p.First || d.newly[k] || d.parked[k] {
-			d.parks = append(d.parks, p)
-		} else {
-			d.todo = append(d.todo, p.Event)
-		}
 	}
 }

@@ -185,6 +185,7 @@ func TestSinkInTrouble(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add(hook)
+		w.to.down.Store(true)
 		w.to.answers(func(*event.Event) error {
 			return &sink.Trouble{Err: errors.New("connection refused"), After: time.Second}
 		})

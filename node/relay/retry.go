@@ -33,7 +33,7 @@ func (p *pump) retry(ctx context.Context) error {
 }
 
 // retryKey delivers a parked key's events in order, until there are none left or
-// one is refused again.
+// one is refused again, or fails while the sink is well.
 func (p *pump) retryKey(ctx context.Context, which store.Retry) error {
 	for {
 		_, events, err := p.r.st.ParkedEvents(ctx, p.sink.SinkID, p.partition, which.Key, min(p.r.cfg.Batch, store.MaxParkedPage))
@@ -45,6 +45,9 @@ func (p *pump) retryKey(ctx context.Context, which store.Retry) error {
 		}
 		rel, bad := p.again(ctx, events)
 		rel.Retry = which
+		if bad != nil && sink.Sent(bad) && p.well(ctx) {
+			rel.Refused, rel.Reason, bad = true, failedReason(bad), nil
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -120,7 +120,7 @@ func TestConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 	bad := Config{Retention: -1}
-	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 8 {
+	if err := bad.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 9 {
 		t.Errorf("faults are %v", err)
 	}
 }

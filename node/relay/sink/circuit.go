@@ -37,9 +37,9 @@ func (c *circuit) enter() error {
 	case c.until.IsZero():
 		return nil
 	case wait > 0:
-		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row and is left alone", c.failures), After: wait}
+		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row and is left alone", c.failures), After: wait, Unsent: true}
 	case c.probing:
-		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row, and one request is trying it", c.failures)}
+		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row, and one request is trying it", c.failures), Unsent: true}
 	}
 	c.probing = true
 	return nil

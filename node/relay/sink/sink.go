@@ -49,6 +49,8 @@ type Trouble struct {
 	Err error
 	// After is how long the receiver asked to be left alone, 0 if it did not.
 	After time.Duration
+	// Unsent: the event was not even sent, because others had failed before it.
+	Unsent bool
 }
 
 func (t *Trouble) Error() string {
@@ -68,6 +70,13 @@ func RetryAfter(err error) time.Duration {
 		return t.After
 	}
 	return 0
+}
+
+// Sent reports whether an event with this error was sent, so that the error may
+// have to do with it.
+func Sent(err error) bool {
+	var t *Trouble
+	return !errors.Is(err, ErrHeld) && !(errors.As(err, &t) && t.Unsent)
 }
 
 // Deps is what a sink takes from the node.

@@ -108,7 +108,7 @@ func (s *webhook) send(ctx context.Context, e *event.Event) error {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return &Trouble{Err: err}
+		return &Trouble{Err: err, Unsent: true}
 	}
 	if err := s.circuit.enter(); err != nil {
 		return err
