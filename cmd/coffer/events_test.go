@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +96,17 @@ func TestEventCommands(t *testing.T) {
 func TestEventsTailGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
+	var target atomic.Pointer[url.URL] // of the node, which gets another port
+	point := func(s *served) {
+		u, err := url.Parse(s.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.Store(u)
+	}
+	point(s)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target.Load()) }})
+	defer proxy.Close()
 	s.cli(t, "budget", "create", "A", "--currency", "BRL")
 	s.cli(t, "budget", "fund", "A", "--amount", "10", "--key", "f")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,12 +114,12 @@ func TestEventsTailGoesOn(t *testing.T) {
 	out := newAnnounced()
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"events", "tail", "--beginning", "--server", s.url}, out, io.Discard, nil)
+		code <- run(ctx, []string{"events", "tail", "--beginning", "--server", proxy.URL}, out, io.Discard, nil)
 	}()
 	waitFor(t, func() bool { return strings.Contains(out.String(), "budget.funded") })
-	address := strings.TrimPrefix(s.url, "http://")
 	s.end(t)
-	s = serve(t, dir, "--listen", address)
+	s = serve(t, dir)
+	point(s)
 	s.cli(t, "order", "reserve", "o-1", "coupon", "--budget", "A", "--amount", "1.50")
 	waitFor(t, func() bool { return strings.Contains(out.String(), "o-1 coupon (1)") })
 	cancel()

@@ -15,6 +15,10 @@ const (
 	// MaxEventBlocks bounds the pointers, and so the blocks, that one page of
 	// events looks at.
 	MaxEventBlocks = 64
+	// blocksAtOnce is how many blocks are read together, and enoughEvents how many
+	// events end a page after such a read.
+	blocksAtOnce = 8
+	enoughEvents = 1024
 	// wholeBlock is the index of a cursor that has all events of its block.
 	wholeBlock = math.MaxUint32
 	// maxIncarnations bounds how many incarnations one read goes through; the
@@ -199,30 +203,38 @@ func (s *Store) decodePointerRow(row kv.KeyValue) (p pointer, err error) {
 	return p, nil
 }
 
-// resolve reads the blocks that the filter may want and makes events of their
-// entries.
+// resolve reads the blocks that the filter may want, some at once, and makes
+// events of their entries. The page ends early where there are many.
 func (s *Store) resolve(r kv.Reader, pointers []pointer, after event.Position, f *event.Filter, page *EventPage) error {
-	blocks := make([]kv.Value, len(pointers))
-	for i := range pointers {
-		if f.WantsBucket(pointers[i].bucket) {
-			blocks[i] = r.Get(s.blockKey(pointers[i].bucket, pointers[i].first))
+	for len(pointers) > 0 {
+		n := min(len(pointers), blocksAtOnce)
+		blocks := make([]kv.Value, n)
+		for i := range blocks {
+			if f.WantsBucket(pointers[i].bucket) {
+				blocks[i] = r.Get(s.blockKey(pointers[i].bucket, pointers[i].first))
+			}
 		}
-	}
-	for i, v := range blocks {
-		if v == nil {
-			continue
-		}
-		events, err := s.eventsOf(r, &pointers[i], v)
-		if err != nil {
-			return err
-		}
-		for _, e := range events {
-			if e.At.Stamp == after.Stamp && e.At.Incarnation == after.Incarnation && e.At.Index <= after.Index {
+		for i, v := range blocks {
+			if v == nil {
 				continue
 			}
-			if f.Wants(e) {
-				page.Events = append(page.Events, e)
+			events, err := s.eventsOf(r, &pointers[i], v)
+			if err != nil {
+				return err
 			}
+			for _, e := range events {
+				if e.At.Stamp == after.Stamp && e.At.Incarnation == after.Incarnation && e.At.Index <= after.Index {
+					continue
+				}
+				if f.Wants(e) {
+					page.Events = append(page.Events, e)
+				}
+			}
+		}
+		last := pointers[n-1].at
+		if pointers = pointers[n:]; len(pointers) > 0 && len(page.Events) >= enoughEvents {
+			page.Next, page.More = sameOrder(last), true
+			return nil
 		}
 	}
 	return nil

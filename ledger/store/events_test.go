@@ -137,6 +137,44 @@ func (b *bench) route(budget string, k ledger.OrderKey) ledger.BucketID {
 	return def.Route(k)
 }
 
+// A page of full blocks ends early, and the next one goes on behind it.
+func TestEventPagesAreBounded(t *testing.T) {
+	b := newBench(t)
+	b.ok(create("a", 1, ledger.Policy{}), onBudget(ledger.OpFund, "a", "f", 1_000_000))
+	id := ledger.BucketID{Budget: budgetID("a")}
+	for batch := range 20 {
+		var cmds []ledger.Command
+		for i := range 200 {
+			cmds = append(cmds, reserve("a", fmt.Sprint(batch, "-", i), 1).Normalize())
+		}
+		if _, err := b.Apply(context.Background(), &id, cmds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, total, pages := StartOfEvents(partitionOf(id)), 0, 0
+	for {
+		page, err := b.ReadEvents(context.Background(), at, ofT1, MaxEventBlocks)
+		if err != nil {
+			t.Fatal(causes(err))
+		}
+		if n := len(page.Events); n > enoughEvents+blocksAtOnce*200 {
+			t.Errorf("a page has %d events", n)
+		}
+		for _, e := range page.Events {
+			if total++; e.Entry.Seq != uint64(total) {
+				t.Fatalf("event %d is entry %d", total, e.Entry.Seq)
+			}
+		}
+		pages++
+		if at = page.Next; !page.More {
+			break
+		}
+	}
+	if total != 4002 || pages < 3 {
+		t.Errorf("%d events on %d pages", total, pages)
+	}
+}
+
 func TestEventFilters(t *testing.T) {
 	b := newBench(t)
 	b.spring("a", 10)

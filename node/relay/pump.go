@@ -38,8 +38,9 @@ type pump struct {
 	failures int // of the sink, in a row
 	faults   int // of steps, in a row
 
-	// where is at, for Status.
+	// where is at, for Status, and quiet says that nothing was after it.
 	where atomic.Pointer[event.Position]
+	quiet atomic.Bool
 }
 
 func newPump(r *Relay, a *active, f store.Fence) *pump {
@@ -141,6 +142,7 @@ func (p *pump) step(ctx context.Context) (more bool, err error) {
 		}
 	}
 	batch, to := p.batch()
+	p.quiet.Store(len(batch) == 0 && !p.page.More)
 	if len(batch) == 0 {
 		return p.page.More, p.pass(ctx, to)
 	}

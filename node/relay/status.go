@@ -38,8 +38,9 @@ type Status struct {
 	Sinks      []SinkStatus
 }
 
-// Status tells how the relay does. It reads the store for what is behind; where
-// the store does not answer those figures are zero.
+// Status tells how the relay does. It reads the store for what is before sinks
+// that have something before them; where the store does not answer those figures
+// are zero.
 func (r *Relay) Status(ctx context.Context) Status {
 	r.mu.Lock()
 	st := Status{Partitions: len(r.fences), Trimmed: r.trimmed}
@@ -54,7 +55,7 @@ func (r *Relay) Status(ctx context.Context) Status {
 	r.mu.Unlock()
 	for _, p := range pumps {
 		at, s := p.where.Load(), sinks[p.sink.SinkID]
-		if at == nil || s == nil {
+		if at == nil || s == nil || p.quiet.Load() {
 			continue
 		}
 		lag, err := r.st.Lag(ctx, *at, lagBlocks)
