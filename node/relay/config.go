@@ -77,9 +77,11 @@ const (
 	// maxBatch keeps what one step parks within one transaction.
 	maxBatch     = 1024
 	firstBackoff = 100 * time.Millisecond
-	// saveEvery is how often a cursor that only passed over others' events is
-	// written.
-	saveEvery = time.Second
+	// saveEvery is how often a cursor is written that moves by deliveries, so
+	// that many small ones cost one transaction; passEvery one that only passes
+	// over others' events.
+	saveEvery = 50 * time.Millisecond
+	passEvery = time.Second
 	// trimEvery spaces the looks for pointers to trim, trimPages bounds one.
 	trimEvery = time.Minute
 	trimPages = 64

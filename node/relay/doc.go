@@ -28,7 +28,8 @@
 // Without a running sink: one read of one key a second, and no lease, watch or
 // goroutine beyond the keeper. With some: a pump for each sink and partition,
 // one watch and one read a second for each partition that is quiet (whatever the
-// number of sinks), and a transaction for each batch delivered. Sinks are apart from each other: a slow
+// number of sinks), and a transaction for each batch delivered or, where batches
+// are small, every 50 ms: that much may come again after a crash. Sinks are apart from each other: a slow
 // one holds up no other.
 //
 // # Retention

@@ -33,6 +33,7 @@ type pump struct {
 	cursor   store.Cursor // as it is in the store
 	at       event.Position
 	saved    time.Time // when the cursor was last written
+	unsaved  int       // events delivered since then
 	page     store.EventPage
 	parked   map[string]bool
 	failures int // of the sink, in a row
@@ -53,6 +54,7 @@ func (p *pump) launch(ctx context.Context) {
 		defer close(p.done)
 		defer p.cancel()
 		p.run(ctx)
+		p.part(ctx)
 	}()
 }
 
@@ -71,6 +73,28 @@ func (p *pump) wake() {
 	case p.kick <- struct{}{}:
 	default:
 	}
+}
+
+// part writes what was delivered and not yet written, so that nothing of it comes
+// again when the sink goes on elsewhere.
+func (p *pump) part(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	if err := p.flush(ctx); err != nil && !errors.Is(err, store.ErrLeaseLost) {
+		p.log().Warn().Err(err).Msg("some events will be delivered again")
+	}
+}
+
+// flush writes the cursor where events were delivered since it was written.
+func (p *pump) flush(ctx context.Context) error {
+	if p.unsaved == 0 {
+		return nil
+	}
+	err := p.advance(ctx, store.Advance{To: p.at})
+	if errors.Is(err, store.ErrCursorMoved) {
+		p.unsaved, err = 0, nil
+	}
+	return err
 }
 
 // run makes steps until ctx ends or the partition or the sink is no longer the
@@ -101,7 +125,7 @@ func (p *pump) run(ctx context.Context) {
 func (p *pump) idle(ctx context.Context, bell <-chan struct{}) {
 	var save <-chan time.Time
 	if p.at != p.cursor.At {
-		t := time.NewTimer(saveEvery)
+		t := time.NewTimer(p.saveAfter())
 		defer t.Stop()
 		save = t.C
 	}
@@ -151,6 +175,9 @@ func (p *pump) step(ctx context.Context) (more bool, err error) {
 
 // load reads where the sink is and what it has parked.
 func (p *pump) load(ctx context.Context) error {
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
 	c, ok, err := p.r.st.Cursor(ctx, p.sink.SinkID, p.partition)
 	if err != nil {
 		return err
@@ -181,34 +208,49 @@ func (p *pump) batch() ([]*event.Event, event.Position) {
 	return batch, batch[n-1].At
 }
 
-// pass moves past events of others. That is written every saveEvery at most: what
-// is read again after a restart is not delivered again.
+// pass moves past events of others, and writes the cursor when it is time.
 func (p *pump) pass(ctx context.Context, to event.Position) error {
 	p.moveTo(to)
-	if p.cursor.Trouble == "" && (to == p.cursor.At || time.Since(p.saved) < saveEvery) {
+	if p.cursor.Trouble == "" && (to == p.cursor.At || p.saveAfter() > 0) {
 		return nil
 	}
 	return p.advance(ctx, store.Advance{To: to})
 }
 
+// saveAfter is how long the cursor may stay as it is written: what is delivered
+// meanwhile comes again after a crash, what only passed is just read again.
+func (p *pump) saveAfter() time.Duration {
+	every := passEvery
+	if p.unsaved > 0 {
+		every = saveEvery
+	}
+	return max(0, every-time.Since(p.saved))
+}
+
 // advance writes the cursor.
 func (p *pump) advance(ctx context.Context, a store.Advance) error {
 	a.From = p.cursor
+	a.Delivered += p.unsaved
 	c, err := p.r.st.AdvanceSink(ctx, p.fence, p.sink.SinkID, a)
 	if err != nil {
 		return err
 	}
-	p.cursor, p.saved = c, time.Now()
+	p.cursor, p.saved, p.unsaved = c, time.Now(), 0
 	return nil
 }
 
 // deliver hands over a batch until each event of it is delivered or parked, and
-// moves the cursor past it.
+// moves the cursor past it, at once or with what comes next.
 func (p *pump) deliver(ctx context.Context, batch []*event.Event, to event.Position) error {
 	d := delivery{pump: p, todo: batch, tries: map[event.Position]int{}, failing: map[event.Position]failing{}}
 	for {
 		if err := d.run(ctx); err != nil {
 			return err
+		}
+		if len(d.parks) == 0 && p.cursor.Trouble == "" && p.unsaved+d.delivered < p.r.cfg.Batch && p.saveAfter() > 0 {
+			p.unsaved += d.delivered
+			p.past(batch, to)
+			return nil
 		}
 		err := p.advance(ctx, store.Advance{To: to, Delivered: d.delivered, Park: d.parks, Room: uint64(p.r.cfg.MaxParked)})
 		switch {
@@ -217,8 +259,7 @@ func (p *pump) deliver(ctx context.Context, batch []*event.Event, to event.Posit
 			for k := range d.newly {
 				p.parked[k] = true
 			}
-			p.page.Events = p.page.Events[len(batch):]
-			p.moveTo(to)
+			p.past(batch, to)
 			return nil
 		case errors.Is(err, store.ErrParkedFull):
 			full := fmt.Sprintf("%d events of partition %d are parked, and more are refused (allowed: %d): retry or skip them", p.cursor.Parked, p.partition, p.r.cfg.MaxParked)
@@ -236,11 +277,17 @@ func (p *pump) deliver(ctx context.Context, batch []*event.Event, to event.Posit
 	}
 }
 
+// past takes a batch off the page.
+func (p *pump) past(batch []*event.Event, to event.Position) {
+	p.page.Events = p.page.Events[len(batch):]
+	p.moveTo(to)
+}
+
 // trouble notes what keeps the sink from going on, and waits. It is an error
 // when the cursor was moved meanwhile, or the partition lost.
 func (p *pump) trouble(ctx context.Context, what string, after time.Duration) error {
 	if what != p.cursor.Trouble && (p.cursor.Trouble == "" || time.Since(p.saved) >= 10*time.Second) {
-		if err := p.advance(ctx, store.Advance{To: p.cursor.At, Trouble: what}); err != nil {
+		if err := p.advance(ctx, store.Advance{To: p.at, Trouble: what}); err != nil {
 			return err
 		}
 		p.log().Warn().Str("trouble", what).Msg("sink is in trouble")
