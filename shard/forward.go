@@ -55,9 +55,15 @@ func (e *Executor) placeIn(t *task, l *lane) {
 // placeAll places the tasks of one call. Those of one bucket go the same way,
 // and so keep their order, also when the nodes change in between.
 func (e *Executor) placeAll(ready []*task) {
+	if e.peers == nil || len(ready) == 1 {
+		for _, t := range ready {
+			e.place(t)
+		}
+		return
+	}
 	lanes := map[ledger.BucketID]*lane{}
 	for _, t := range ready {
-		if e.peers == nil || len(ready) == 1 || t.cmd.Op.OnBudget() {
+		if t.cmd.Op.OnBudget() {
 			e.place(t)
 			continue
 		}
