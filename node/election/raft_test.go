@@ -2,12 +2,14 @@ package election
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/scan"
 )
@@ -200,6 +202,56 @@ func TestLeaderLeaves(t *testing.T) {
 		t.Logf("a leader that leaves: %s until the next one led (election timeout 10s)", took)
 		if took > 5*time.Second || next == first {
 			t.Errorf("the next leader took %s", took)
+		}
+	})
+}
+
+// While leaders change, the store conflicts, answers that it does not know, and
+// lets commits land late that it had given up. Each hold still expires once.
+func TestStoreFaults(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	draw := embedded.RandomFaults(seed, embedded.FaultRates{
+		Conflict: 200, UnknownLanded: 120, UnknownLost: 120, Late: 80, LateBy: 3 * time.Second, Latency: 20 * time.Millisecond,
+	})
+	var on atomic.Bool
+	var befell atomic.Int64
+	faults := &embedded.Faults{OnCommit: func() embedded.Fault {
+		if !on.Load() {
+			return embedded.Fault{}
+		}
+		f := draw()
+		if f.Kind != embedded.FaultNone {
+			befell.Add(1)
+		}
+		return f
+	}}
+	faultyCluster(t, time.Second, inTime, faults, func(s *sim) {
+		s.fund(s.leader(nil))
+		on.Store(true)
+		n := 0
+		for range 4 {
+			led := s.leader(nil)
+			for _, m := range s.members {
+				s.hold(m, n, n+40, 3*time.Second)
+				n += 40
+			}
+			time.Sleep(2 * time.Second)
+			s.cut(led)
+			next := s.leader(led)
+			if l, err := next.store.Leader(s.Context()); err != nil || l.Node == led.id {
+				t.Errorf("leader %+v, %v", l, err)
+			}
+			time.Sleep(3 * time.Second)
+			s.heal()
+		}
+		time.Sleep(30 * time.Second)
+		on.Store(false)
+		time.Sleep(10 * time.Second) // the last late commits land, or do not
+		s.expired(s.leader(nil), n)
+		t.Logf("%d commits met a fault", befell.Load())
+		if befell.Load() < 10 {
+			t.Errorf("only %d commits met a fault", befell.Load())
 		}
 	})
 }

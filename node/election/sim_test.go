@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
+	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/scan"
@@ -131,9 +132,14 @@ type sim struct {
 
 // cluster runs a test over nodes whose clocks are off by the given times.
 func cluster(t *testing.T, timeout time.Duration, offsets []time.Duration, test func(s *sim)) {
+	faultyCluster(t, timeout, offsets, nil, test)
+}
+
+// faultyCluster is a cluster over a store with faults.
+func faultyCluster(t *testing.T, timeout time.Duration, offsets []time.Duration, faults *embedded.Faults, test func(s *sim)) {
 	testengine.OnlyEmbedded(t, "it runs in fake time")
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{T: t, engine: testengine.Embedded(t, vfs.NewMem(), nil), timeout: timeout}
+		s := &sim{T: t, engine: testengine.Embedded(t, vfs.NewMem(), faults), timeout: timeout}
 		for i, off := range offsets {
 			s.members = append(s.members, s.member(fmt.Sprint("n", i+1), len(offsets), off))
 		}
@@ -316,17 +322,27 @@ func orderOf(i int) ledger.OrderKey {
 	return ledger.OrderKey{Tenant: "t", Order: fmt.Sprint("o", i), Benefit: "b"}
 }
 
-// hold reserves for orders from..to-1.
+// hold reserves for orders from..to-1. What the store does not take is sent
+// again.
 func (s *sim) hold(m *member, from, to int, ttl time.Duration) {
 	s.Helper()
 	var cmds []ledger.Command
 	for i := from; i < to; i++ {
 		cmds = append(cmds, ledger.Command{Op: ledger.OpReserve, Key: orderOf(i), Budget: pot, Amount: 10, Currency: "BRL", TTL: ttl})
 	}
-	for i, r := range m.exec.DoAll(context.Background(), cmds) {
-		if r.Err != nil {
-			s.Fatalf("reserve %d by %s: %v", from+i, m.id, r.Err)
+	for try := 0; len(cmds) > 0; try++ {
+		var again []ledger.Command
+		for i, r := range m.exec.DoAll(context.Background(), cmds) {
+			var rej *ledger.Rejection
+			switch {
+			case r.Err == nil:
+			case errors.As(r.Err, &rej) && (rej.Code == ledger.Unavailable || rej.Code == ledger.OutcomeUnknown) && try < 100:
+				again = append(again, cmds[i])
+			default:
+				s.Fatalf("reserve %s by %s: %v", cmds[i].Key, m.id, r.Err)
+			}
 		}
+		cmds = again
 	}
 }
 
