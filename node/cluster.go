@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/node/members"
@@ -194,7 +195,10 @@ func (n *Node) joinPeers(p *parts) (err error) {
 		}
 		return p.exec.Stats().Active, 0
 	}
-	p.members, err = members.New(c.members(), n.cfg.NodeID, p.ledger, p.peers.Forward, about, n.log.With().Str("part", "members").Logger())
+	call := func(ctx context.Context, to store.Member, cmds []ledger.Command) ([]ledger.Reply, error) {
+		return p.peers.Forward(ctx, to.Address, to.Run, cmds)
+	}
+	p.members, err = members.New(c.members(), n.cfg.NodeID, p.ledger, call, about, n.log.With().Str("part", "members").Logger())
 	if err == nil {
 		p.exec.SetPeers(p.members)
 	}
@@ -214,7 +218,7 @@ func (n *Node) forPeers(p *parts) *rpc.Peers {
 	if p.members == nil {
 		return nil
 	}
-	peers := &rpc.Peers{Here: p.exec.Here()}
+	peers := &rpc.Peers{Here: p.exec.Here(), Run: p.members.Start()}
 	if n.cfg.Cluster.CAFile != "" {
 		// The listener has checked the certificate, if one was shown.
 		peers.Allow = func(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }

@@ -162,10 +162,10 @@ func TestForwardOverTLS(t *testing.T) {
 	}
 	cmds := []ledger.Command{{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: "default", Order: "o1", Benefit: "b"}}}
 	stranger := rpc.NewPeerClientOver("n2", tr) // it knows the server, and shows no certificate
-	if got, err := stranger.Forward(t.Context(), urls[0], cmds); err == nil {
+	if got, err := stranger.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds); err == nil {
 		t.Errorf("a client without a certificate forwards: %+v", got)
 	}
-	got, err := nodes[1].peers.Forward(t.Context(), urls[0], cmds)
+	got, err := nodes[1].peers.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds)
 	if err != nil || got[0].Err != nil {
 		t.Errorf("a node: %+v, %v", got, err)
 	}

@@ -35,6 +35,9 @@ const (
 type Peers struct {
 	// Here runs what others forward, and forwards nothing itself.
 	Here Executor
+	// Run is this start of the node: a call that is meant for another one is
+	// refused. 0 refuses all.
+	Run uint64
 	// Allow says whether a request comes from a node; nil allows all.
 	Allow func(*http.Request) bool
 }
@@ -52,10 +55,18 @@ func mountPeers(mux connecthttp.ServeMux, s *connect.Server, allow func(*http.Re
 	}))
 }
 
-type clusterService struct{ here Executor }
+type clusterService struct {
+	here Executor
+	run  uint64
+}
 
 // Forward runs another node's commands.
 func (s *clusterService) Forward(ctx context.Context, m *cofferv1.ForwardRequest) (*cofferv1.ForwardResponse, error) {
+	if m.GetToRun() == 0 || m.GetToRun() != s.run {
+		return nil, &ledger.Rejection{
+			Code: ledger.NodeNotFound, Field: "to_run", Value: fmt.Sprint(m.GetToRun()), Limit: fmt.Sprint(s.run), Message: "is not the node at this address",
+		}
+	}
 	var cmds []ledger.Command
 	if err := decodeStrict(m.GetCommands(), &cmds); err != nil {
 		return nil, &ledger.Rejection{Code: ledger.InvalidArgument, Field: "commands", Value: "unreadable", Message: "are in a form that this node does not know", Cause: err}
@@ -63,6 +74,13 @@ func (s *clusterService) Forward(ctx context.Context, m *cofferv1.ForwardRequest
 	if len(cmds) > maxForwarded {
 		return nil, &ledger.Rejection{
 			Code: ledger.InvalidArgument, Field: "commands", Value: fmt.Sprint(len(cmds)), Limit: fmt.Sprint(maxForwarded), Message: "are too many for one call",
+		}
+	}
+	for i := range cmds {
+		if cmds[i].Op.OnBudget() {
+			return nil, &ledger.Rejection{
+				Code: ledger.InvalidArgument, Field: "commands", Value: cmds[i].Op.String(), Limit: "commands on orders", Message: "is not forwarded between nodes",
+			}
 		}
 	}
 	replies := s.here.DoAll(ctx, cmds)
@@ -170,13 +188,13 @@ func (p *PeerClient) client(address string) cofferv1connect.ClusterServiceClient
 }
 
 // Forward runs commands on the node at address, once, and gives one reply each.
-// An error says nothing of what became of the commands.
-func (p *PeerClient) Forward(ctx context.Context, address string, cmds []ledger.Command) ([]ledger.Reply, error) {
+// run is the start of that node that is meant: any other process refuses. An error says nothing of what became of the commands.
+func (p *PeerClient) Forward(ctx context.Context, address string, run uint64, cmds []ledger.Command) ([]ledger.Reply, error) {
 	raw, err := json.Marshal(cmds)
 	if err != nil {
 		return nil, fmt.Errorf("encode commands: %w", err)
 	}
-	res, err := p.client(address).Forward(ctx, &cofferv1.ForwardRequest{From: p.from, Commands: raw})
+	res, err := p.client(address).Forward(ctx, &cofferv1.ForwardRequest{From: p.from, Commands: raw, ToRun: run})
 	if err != nil {
 		return nil, err
 	}

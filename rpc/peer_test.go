@@ -93,7 +93,7 @@ func peerServer(t *testing.T, exec Executor, allow func(*http.Request) bool) str
 	t.Helper()
 	s, err := NewServer(DefaultConfig(), Deps{
 		Executor: &fakeExec{}, Reader: &fakeStore{}, Maintainer: &fakeStore{}, Log: zerolog.Nop(),
-		Status: func(context.Context) Status { return Status{NodeID: "n2"} }, Peers: &Peers{Here: exec, Allow: allow},
+		Status: func(context.Context) Status { return Status{NodeID: "n2"} }, Peers: &Peers{Here: exec, Run: 5, Allow: allow},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,11 +118,23 @@ func TestPeerClient(t *testing.T) {
 		{Op: ledger.OpExpire, Key: ledger.OrderKey{Tenant: "shop", Order: "o", Benefit: "b"}, Attempt: 2, Term: 7, Correlation: "trace"},
 		{Op: ledger.OpExpire, Key: ledger.OrderKey{Tenant: "other", Order: "bad", Benefit: "b"}, Attempt: 1},
 	}
-	if _, err := p.Forward(t.Context(), url, cmds); err == nil || len(exec.commands()) != 0 {
+	if _, err := p.Forward(t.Context(), url, 5, cmds); err == nil || len(exec.commands()) != 0 {
 		t.Errorf("a stranger's commands: %v, %d ran", err, len(exec.commands()))
 	}
 	allowed = true
-	got, err := p.Forward(t.Context(), url, cmds)
+	// What answers at an address may be over another store, where the commands
+	// would be taken and the caller's ledger would know nothing of them.
+	for _, run := range []uint64{0, 6} {
+		if _, err := p.Forward(t.Context(), url, run, cmds); err == nil || !strings.Contains(err.Error(), "is not the node at this address") || len(exec.commands()) != 0 {
+			t.Errorf("commands for another node, %d: %v, %d ran", run, err, len(exec.commands()))
+		}
+	}
+	for _, op := range []ledger.Op{ledger.OpMove, ledger.OpReshard, ledger.OpFund, ledger.OpFreeze} {
+		if _, err := p.Forward(t.Context(), url, 5, append(cmds[:1:1], ledger.Command{Op: op})); err == nil || len(exec.commands()) != 0 {
+			t.Errorf("a forwarded %s: %v, %d ran", op, err, len(exec.commands()))
+		}
+	}
+	got, err := p.Forward(t.Context(), url, 5, cmds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +149,12 @@ func TestPeerClient(t *testing.T) {
 		t.Errorf("reply %+v, want %+v", got[1].Err, want)
 	}
 	many := make([]ledger.Command, maxForwarded+1)
-	if _, err := p.Forward(t.Context(), url, many); err == nil || !strings.Contains(err.Error(), "too many") {
+	if _, err := p.Forward(t.Context(), url, 5, many); err == nil || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("%d commands: %v", len(many), err)
 	}
 	// A server without peers has no such service, and the API does not list it.
 	w := newWorld(t)
-	if _, err := p.Forward(t.Context(), w.url, cmds); err == nil {
+	if _, err := p.Forward(t.Context(), w.url, 5, cmds); err == nil {
 		t.Error("a node that shares nothing takes commands of others")
 	}
 	for _, s := range services {

@@ -159,7 +159,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	}
 	if p := deps.Peers; p != nil {
 		inner := connect.NewServer(observeInterceptor(m, deps.Log), edgeInterceptor)
-		cofferv1connect.RegisterClusterServiceHandler(inner, &clusterService{here: p.Here})
+		cofferv1connect.RegisterClusterServiceHandler(inner, &clusterService{here: p.Here, run: p.Run})
 		s.peers = func(mux connecthttp.ServeMux) { mountPeers(mux, inner, p.Allow) }
 	}
 	if deps.Events != nil && deps.EventSignals != nil {

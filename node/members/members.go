@@ -55,9 +55,9 @@ type Table interface {
 	Members(ctx context.Context) ([]store.Member, map[string]bool, error)
 }
 
-// Caller makes a call to another node: it runs the commands there and gives one
-// reply each.
-type Caller func(ctx context.Context, address string, cmds []ledger.Command) ([]ledger.Reply, error)
+// Caller makes a call to the node that gave a sign of life, and to no other that
+// may be at its address: it runs the commands there and gives one reply each.
+type Caller func(ctx context.Context, to store.Member, cmds []ledger.Command) ([]ledger.Reply, error)
 
 // Seen is a node as this one sees it.
 type Seen struct {
@@ -99,8 +99,8 @@ type sighting struct {
 
 // view is who takes commands.
 type view struct {
-	nodes   []string
-	address map[string]string
+	nodes []string
+	at    map[string]store.Member
 }
 
 // New makes a view that knows this node alone.
@@ -110,7 +110,7 @@ func New(cfg Config, self string, table Table, call Caller, about func() (int, u
 	}
 	m := &Members{
 		cfg: cfg, self: self, table: table, call: call, about: about, log: log,
-		run: rand.Uint64() >> 1, poke: make(chan struct{}, 1), seen: map[string]*sighting{},
+		run: rand.Uint64()>>1 | 1, poke: make(chan struct{}, 1), seen: map[string]*sighting{},
 	}
 	m.view.Store(&view{nodes: []string{self}})
 	return m, nil
@@ -190,11 +190,11 @@ func (m *Members) note(rows []store.Member) {
 
 // look makes the view anew. The caller holds mu.
 func (m *Members) look() {
-	v := &view{address: map[string]string{}}
+	v := &view{at: map[string]store.Member{}}
 	for n, s := range m.seen {
 		if n != m.self && m.live(s) && !s.member.Draining {
 			v.nodes = append(v.nodes, n)
-			v.address[n] = s.member.Address
+			v.at[n] = s.member
 		}
 	}
 	if !m.Draining() || len(v.nodes) == 0 {
@@ -233,18 +233,21 @@ func (m *Members) Prefer(b ledger.BucketID) string {
 
 // Forward runs commands on a node.
 func (m *Members) Forward(ctx context.Context, node string, cmds []ledger.Command) ([]ledger.Reply, error) {
-	at := m.view.Load().address[node]
-	if at == "" {
+	to, there := m.view.Load().at[node]
+	if !there {
 		return nil, fmt.Errorf("node %s takes no commands any more", node)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.ForwardTimeout)
 	defer cancel()
-	replies, err := m.call(ctx, at, cmds)
+	replies, err := m.call(ctx, to, cmds)
 	if err != nil {
 		m.log.Debug().Err(err).Str("peer", node).Int("commands", len(cmds)).Msg("node did not take commands; they run here")
 	}
 	return replies, err
 }
+
+// Start tells this start of the node from all others, as its sign of life does.
+func (m *Members) Start() uint64 { return m.run }
 
 // Draining reports whether this node gives its buckets to the others.
 func (m *Members) Draining() bool { return m.draining.Load() || m.asked.Load() }

@@ -29,15 +29,17 @@ type node struct {
 	stop context.CancelFunc
 	done chan error
 
-	mu  sync.Mutex
-	got map[string]int // commands forwarded, by address
-	err error
+	mu   sync.Mutex
+	got  map[string]int // commands forwarded, by address
+	last uint64         // of the node that was called last
+	err  error
 }
 
-func (n *node) call(_ context.Context, address string, cmds []ledger.Command) ([]ledger.Reply, error) {
+func (n *node) call(_ context.Context, to store.Member, cmds []ledger.Command) ([]ledger.Reply, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.got[address] += len(cmds)
+	n.got[to.Address] += len(cmds)
+	n.last = to.Run
 	return make([]ledger.Reply, len(cmds)), n.err
 }
 
@@ -106,7 +108,7 @@ func TestMembership(t *testing.T) {
 		if len(at) != 3 || at[""] < 60 || at["n2"] < 60 || at["n3"] < 60 || prefers(b)["n3"] != at["n3"] || prefers(b)["n1"] != at[""] {
 			t.Errorf("buckets by node: %v, %v", at, prefers(b))
 		}
-		if r, err := a.Forward(ctx, "n2", make([]ledger.Command, 3)); err != nil || len(r) != 3 || a.got["http://n2"] != 3 {
+		if r, err := a.Forward(ctx, "n2", make([]ledger.Command, 3)); err != nil || len(r) != 3 || a.got["http://n2"] != 3 || a.last != b.Start() {
 			t.Errorf("forward: %d replies, %v, %v", len(r), err, a.got)
 		}
 		for _, s := range b.Nodes() {

@@ -28,7 +28,11 @@ type ForwardRequest struct {
 	// The commands, in the form that the nodes' version of the ledger has for
 	// them. A node that does not know the form refuses the call, and the caller
 	// runs the commands itself.
-	Commands      []byte `protobuf:"bytes,2,opt,name=commands,proto3" json:"commands,omitempty"`
+	Commands []byte `protobuf:"bytes,2,opt,name=commands,proto3" json:"commands,omitempty"`
+	// The start of the node that is meant, as its sign of life in the store tells
+	// it. Any other process at the address refuses the call: it may be over
+	// another store, and answer for a ledger that is not the caller's.
+	ToRun         uint64 `protobuf:"varint,3,opt,name=to_run,json=toRun,proto3" json:"to_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -75,6 +79,13 @@ func (x *ForwardRequest) GetCommands() []byte {
 		return x.Commands
 	}
 	return nil
+}
+
+func (x *ForwardRequest) GetToRun() uint64 {
+	if x != nil {
+		return x.ToRun
+	}
+	return 0
 }
 
 type ForwardResponse struct {
@@ -126,10 +137,11 @@ var File_coffer_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_coffer_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17coffer/v1/cluster.proto\x12\tcoffer.v1\"@\n" +
+	"\x17coffer/v1/cluster.proto\x12\tcoffer.v1\"W\n" +
 	"\x0eForwardRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x1a\n" +
-	"\bcommands\x18\x02 \x01(\fR\bcommands\"+\n" +
+	"\bcommands\x18\x02 \x01(\fR\bcommands\x12\x15\n" +
+	"\x06to_run\x18\x03 \x01(\x04R\x05toRun\"+\n" +
 	"\x0fForwardResponse\x12\x18\n" +
 	"\areplies\x18\x01 \x01(\fR\areplies2R\n" +
 	"\x0eClusterService\x12@\n" +
