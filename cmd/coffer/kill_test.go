@@ -55,18 +55,22 @@ func TestKill(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
+	hook := newConsumer(t)
 	var mu sync.Mutex
 	acked := map[string]promised{}
 	next := 0
 
 	for round := range rounds {
-		cmd, url := child(t, dir)
+		cmd, url := child(t, dir, hook.env()...)
 		opts := []rpc.Option{rpc.WithMaxAttempts(1)}
 		if round%2 == 0 {
 			opts = append(opts, rpc.WithoutBatching())
 		}
 		client := rpc.NewClient(url, opts...)
 		prepare(t, client, round)
+		if round == 0 {
+			hook.attach(t, client)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		answers := make(chan struct{}, 1<<16)
@@ -105,6 +109,7 @@ func TestKill(t *testing.T) {
 		client.Close()
 	}
 	checkAudit(t, must(t, "audit", "--store", dir))
+	hook.complete(t, dir)
 	checkPromises(t, dir, acked)
 }
 
