@@ -26,6 +26,7 @@ import (
 // process is one node of three, in a process of its own.
 type process struct {
 	id     string
+	url    string
 	env    []string
 	cmd    *exec.Cmd
 	client atomic.Pointer[rpc.Client]
@@ -59,7 +60,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-func startThree(t *testing.T, place string) *three {
+func startThree(t *testing.T, place, advertise string) *three {
 	t.Helper()
 	w := &three{T: t, place: place}
 	dir := t.TempDir()
@@ -71,7 +72,7 @@ func startThree(t *testing.T, place string) *three {
 	for _, n := range w.nodes {
 		n.env = []string{
 			"COFFER_NODE_ID=" + n.id, "COFFER_CLUSTER_PEERS=" + strings.Join(peers, ","), "COFFER_CLUSTER_DATA_DIR=" + filepath.Join(dir, n.id),
-			"COFFER_CLUSTER_ADVERTISE=auto", "COFFER_CLUSTER_HEARTBEAT=200ms", "COFFER_CLUSTER_DEAD_AFTER=2s",
+			"COFFER_CLUSTER_ADVERTISE=" + advertise, "COFFER_CLUSTER_HEARTBEAT=200ms", "COFFER_CLUSTER_DEAD_AFTER=2s",
 		}
 		w.run(n)
 	}
@@ -90,10 +91,9 @@ func startThree(t *testing.T, place string) *three {
 // run starts a node, for the first time or again.
 func (w *three) run(n *process) {
 	w.Helper()
-	var url string
-	n.cmd, url = child(w.T, w.place, n.env...)
+	n.cmd, n.url = child(w.T, w.place, n.env...)
 	n.gone = false
-	n.client.Store(rpc.NewClient(url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(2*time.Second)))
+	n.client.Store(rpc.NewClient(n.url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(2*time.Second)))
 }
 
 // whole waits until all see each other.
@@ -209,18 +209,48 @@ func (w *three) more(n int64) {
 	until(w.T, fmt.Sprint(n, " more orders"), func() bool { return w.done.Load() >= want })
 }
 
+func (w *three) fund(buckets uint32) {
+	w.Helper()
+	c := w.nodes[0].client.Load()
+	if _, err := c.CreateBudget(w.Context(), &cofferv1.CreateBudgetRequest{Budget: "B", Currency: "BRL", Buckets: buckets}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := c.FundBudget(w.Context(), &cofferv1.FundBudgetRequest{Budget: "B", AmountMinor: 1e9, Currency: "BRL", IdempotencyKey: "k"}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Three processes that live and cannot call each other: each runs by itself what
+// comes to it, also on one hot bucket, and the store keeps them right.
+func TestThreeProcessesApartOnOneCluster(t *testing.T) {
+	place := onCluster(t)
+	w := startThree(t, place, "http://127.0.0.1:1") // nothing listens there
+	w.fund(1)
+	start := time.Now()
+	w.load(12)
+	w.more(400)
+	took := time.Since(start)
+	var ran, forwarded, conflicts, commits float64
+	for _, n := range w.nodes {
+		ran += figure(t, n.url, "coffer_forwarded_ran_here_total")
+		forwarded += figure(t, n.url, "coffer_forwarded_commands_total")
+		conflicts += figure(t, n.url, "coffer_kv_conflicts_total")
+		commits += figure(t, n.url, "coffer_kv_commits_total")
+	}
+	t.Logf("apart: %.0f orders a second, %.1f %% of transactions in conflict", 400/took.Seconds(), 100*conflicts/(conflicts+commits))
+	if ran == 0 || forwarded != 0 {
+		t.Errorf("%.0f commands ran on the node that they came to, %.0f were answered by another one", ran, forwarded)
+	}
+	w.end()
+}
+
 // Three processes over one cluster, under load: the leader is stopped for some
 // seconds and goes on, then the leader is killed, then another node. Nothing
 // that was acknowledged is lost, every hold expires once, and the audit is ok.
 func TestThreeProcessesOneCluster(t *testing.T) {
 	place := onCluster(t)
-	w := startThree(t, place)
-	if _, err := w.nodes[0].client.Load().CreateBudget(t.Context(), &cofferv1.CreateBudgetRequest{Budget: "B", Currency: "BRL", Buckets: 4}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.nodes[0].client.Load().FundBudget(t.Context(), &cofferv1.FundBudgetRequest{Budget: "B", AmountMinor: 1e9, Currency: "BRL", IdempotencyKey: "k"}); err != nil {
-		t.Fatal(err)
-	}
+	w := startThree(t, place, "auto")
+	w.fund(4)
 	w.load(12)
 	w.more(200)
 
