@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"fmt"
 	"sync"
 	"time"
 )
@@ -24,12 +23,15 @@ type circuit struct {
 
 	mu       sync.Mutex
 	failures int       // in a row
+	why      error     // the last of them
 	until    time.Time // not zero: open till then, half-open after
 	probing  bool      // half-open, and its one request is under way
 }
 
-// enter asks to send a request; an error says for how long not to. After nil,
-// one of leave and abandon must follow.
+// enter asks to send a request; an error says for how long not to, and repeats
+// the last failure word for word: who reads it wants to know what is wrong, and
+// what is the same trouble shall read the same. After nil, one of leave and
+// abandon must follow.
 func (c *circuit) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,25 +39,26 @@ func (c *circuit) enter() error {
 	case c.until.IsZero():
 		return nil
 	case wait > 0:
-		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row and is left alone", c.failures), After: wait, Unsent: true}
+		return &Trouble{Err: c.why, After: wait, Unsent: true}
 	case c.probing:
-		return &Trouble{Err: fmt.Errorf("not sent: the receiver failed %d times in a row, and one request is trying it", c.failures), Unsent: true}
+		return &Trouble{Err: c.why, Unsent: true}
 	}
 	c.probing = true
 	return nil
 }
 
-// leave says how a request went. after, if not 0, is how long the receiver asked
-// to be left alone.
-func (c *circuit) leave(ok bool, after time.Duration) {
+// leave says how a request went: why is nil when the receiver is well. after, if
+// not 0, is how long it asked to be left alone.
+func (c *circuit) leave(why error, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probing = false
-	if ok {
-		c.failures, c.until = 0, time.Time{}
+	if why == nil {
+		c.failures, c.why, c.until = 0, nil, time.Time{}
 		return
 	}
 	c.failures++
+	c.why = why
 	if after > 0 {
 		c.until = later(c.until, time.Now().Add(after))
 	} else if c.failures >= c.limit {

@@ -54,7 +54,7 @@ type Trouble struct {
 }
 
 func (t *Trouble) Error() string {
-	if t.After > 0 {
+	if t.After > 0 && !t.Unsent { // what is left of a wait changes all the time
 		return fmt.Sprintf("%v (not again before %s)", t.Err, t.After)
 	}
 	return t.Err.Error()

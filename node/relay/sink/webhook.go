@@ -119,11 +119,16 @@ func (s *webhook) send(ctx context.Context, e *event.Event) error {
 		s.circuit.abandon()
 		return &Trouble{Err: err}
 	case err != nil:
-		s.circuit.leave(false, 0)
+		s.circuit.leave(err, 0)
 		return &Trouble{Err: err}
 	}
-	s.circuit.leave(a.alive(), a.forAll())
-	return a.err()
+	err = a.err()
+	if a.alive() {
+		s.circuit.leave(nil, 0)
+	} else {
+		s.circuit.leave(err, a.forAll())
+	}
+	return err
 }
 
 // answer is what a receiver said.

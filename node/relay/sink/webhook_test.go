@@ -247,25 +247,32 @@ func TestCircuitProbesOnce(t *testing.T) {
 		if err := c.enter(); err != nil {
 			t.Fatal(err)
 		}
-		c.leave(false, 0)
+		down := errors.New("webhook: connection refused")
+		c.leave(down, 0)
+		closed := c.enter()
 		time.Sleep(time.Second)
 		first, second := c.enter(), c.enter()
 		if first != nil || second == nil {
-			t.Errorf("half-open: %v, %v", first, second)
+			t.Fatalf("half-open: %v, %v", first, second)
+		}
+		for _, err := range []error{closed, second} {
+			if err == nil || err.Error() != down.Error() || Sent(err) {
+				t.Errorf("not sent: %v, want the words of the last failure", err)
+			}
 		}
 		c.abandon()
 		if err := c.enter(); err != nil {
 			t.Errorf("after a probe that was given up: %v", err)
 		}
-		c.leave(true, 0)
+		c.leave(nil, 0)
 		if err := c.enter(); err != nil || c.failures != 0 {
 			t.Errorf("closed: %v, %d failures", err, c.failures)
 		}
 		// The receiver asks to be left alone: for all, at once, and no shorter
 		// than was asked.
 		c.limit = 10
-		c.leave(false, time.Hour)
-		c.leave(false, time.Second)
+		c.leave(down, time.Hour)
+		c.leave(down, time.Second)
 		if w := RetryAfter(c.enter()); w != time.Hour {
 			t.Errorf("wait %s, want an hour", w)
 		}
