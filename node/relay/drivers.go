@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
@@ -50,8 +51,8 @@ func (d *Drivers) Parse(config, old []byte) ([]byte, error) {
 
 func badConfig(err error) *ledger.Rejection {
 	return &ledger.Rejection{
-		Code: ledger.InvalidArgument, Field: "config", Value: "given", Limit: "the settings of one kind: webhook, nats or kafka",
-		Message: "cannot be used: " + err.Error(), Cause: err,
+		Code: ledger.InvalidArgument, Field: "config", Value: "given",
+		Message: "cannot be used: " + strings.ReplaceAll(err.Error(), "\n", "; "), Cause: err,
 	}
 }
 

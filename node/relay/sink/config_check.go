@@ -18,12 +18,16 @@ func (c *Config) Validate() error {
 	var f faults
 	parts := map[Kind]bool{KindWebhook: c.Webhook != nil, KindNATS: c.NATS != nil, KindKafka: c.Kafka != nil}
 	if has, known := parts[c.Kind]; !known {
-		f.add("kind", c.Kind, "webhook, nats, kafka")
+		kind := string(c.Kind)
+		if kind == "" {
+			kind = "missing"
+		}
+		f.add("kind", kind, "webhook, nats, kafka")
 	} else if !has {
 		f.add(string(c.Kind), "missing", "the settings of kind "+string(c.Kind))
 	}
 	for _, k := range []Kind{KindWebhook, KindNATS, KindKafka} {
-		if parts[k] && k != c.Kind {
+		if parts[k] && k != c.Kind && c.Kind != "" {
 			f.add(string(k), "there", "only the settings of kind "+string(c.Kind))
 		}
 	}

@@ -77,6 +77,7 @@ func TestConfigFaults(t *testing.T) {
 		want   []string
 	}{
 		{func(c *Config) { c.Kind = "smtp" }, 0, []string{"kind is smtp", "webhook is there"}},
+		{func(c *Config) { c.Kind = "" }, 0, []string{"kind is missing (allowed: webhook, nats, kafka)"}},
 		{func(c *Config) { c.Webhook = nil }, 0, []string{"webhook is missing"}},
 		{func(c *Config) { c.Kafka = &Kafka{} }, 0, []string{"kafka is there", "kafka.brokers is 0", "kafka.topic is"}},
 		{func(c *Config) { c.Webhook.URL = "http://a.example/" }, 0, []string{"webhook.url is \"http://a.example/\" (allowed: https, or http with insecure: true)"}},
