@@ -10,6 +10,7 @@ import (
 var (
 	ErrLocked      = errors.New("store is open in another process")
 	ErrNotAStore   = errors.New("directory is not a store")
+	ErrNoStore     = fmt.Errorf("%w: there is no store to read", ErrNotAStore)
 	ErrReadOnly    = errors.New("store is read-only")
 	ErrNewerFormat = errors.New("store was written by a newer version")
 	ErrDataMissing = errors.New("the store's data is missing")
@@ -25,12 +26,23 @@ var advice = []struct {
 	text   string
 }{
 	{ErrLocked, "stop that process, or choose another directory"},
+	{ErrNoStore, "name the directory of a store"}, // before ErrNotAStore, which it is, too
 	{ErrNotAStore, "choose an empty or absent directory for a new store; nothing was changed here"},
 	{ErrReadOnly, "make the directory writable, or open the store read-only"},
 	{ErrNewerFormat, "use the version that wrote it or a later one; nothing was changed"},
 	{ErrDataMissing, "restore DIR/data from a backup or mount; to start over, remove DIR"},
 	{ErrCorrupt, "restore DIR from a backup"},
 }
+
+// lockedError is ErrLocked without the system's words for it, which say
+// nothing more; its cause is kept.
+type lockedError struct{ cause error }
+
+// Error gives the reason.
+func (lockedError) Error() string { return ErrLocked.Error() }
+
+// Unwrap returns the reason and its cause.
+func (e lockedError) Unwrap() []error { return []error{ErrLocked, e.cause} }
 
 // OpenError says why a store cannot be opened and what to do.
 type OpenError struct {

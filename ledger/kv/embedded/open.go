@@ -105,7 +105,7 @@ func (s *Store) openDir() error {
 		}
 	} else {
 		if s.opt.ReadOnly {
-			return fmt.Errorf("%w: there is no store to read", ErrNotAStore)
+			return ErrNoStore
 		}
 		if err := makeDir(fs, dir); err != nil {
 			return writeFault(err)
@@ -190,7 +190,7 @@ func lockFault(err error) error {
 	if errors.As(err, &pe) || errors.Is(err, syscall.EROFS) {
 		return writeFault(err)
 	}
-	return fmt.Errorf("%w: %w", ErrLocked, err)
+	return lockedError{err}
 }
 
 // openEngine opens the engine's folder and returns the last version that may
