@@ -161,8 +161,9 @@ func (c *cli) auditTable(r *cofferv1.AuditReport, verbose bool) {
 			c.printf("  %s: %s\n", k.Name, e)
 		}
 	}
-	c.printf("\n%d budgets, %d buckets, %d blocks, %d entries, %d reservations, %d events, %d cases\n",
-		r.Budgets, r.Buckets, r.Blocks, r.Entries, r.Reservations, r.Events, r.Cases)
+	n := func(v uint64, noun string) string { return count(int64(v), noun) }
+	c.printf("\n%s, %s, %s, %s, %s, %s, %s\n", n(r.Budgets, "budget"), n(r.Buckets, "bucket"), n(r.Blocks, "block"),
+		n(r.Entries, "entry"), n(r.Reservations, "reservation"), n(r.Events, "event"), n(r.Cases, "case"))
 	for _, m := range r.Totals {
 		b, cur := m.GetBalances(), m.GetCurrency()
 		c.printf("%s: funded %s, available %s, reserved %s, committed %s, reversed %s\n", cur, formatMajor(b.GetFundedMinor(), cur),

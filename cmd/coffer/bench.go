@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -156,6 +157,9 @@ func writeBenchReport(path string, res *bench.Result) (err error) {
 // benchFailed prints why a run has no figures.
 func (c *cli) benchFailed(err error) error {
 	var void *bench.VoidError
+	if errors.Is(err, context.Canceled) && c.ctx.Err() != nil {
+		return fmt.Errorf("bench: %w; a run that was cut short has no figures", context.Cause(c.ctx))
+	}
 	if !errors.As(err, &void) {
 		return fmt.Errorf("bench: %w", err)
 	}
@@ -238,6 +242,9 @@ func (benchList) Run(c *cli) error {
 		title string
 		items []item
 	}{{"workload", workloads}, {"target", targets}} {
+		if list.title == "target" {
+			c.printf("\n")
+		}
 		t := c.table([]any{list.title, "what"})
 		for _, i := range list.items {
 			t.row(i.Name, i.Help)

@@ -139,9 +139,13 @@ func span(d time.Duration) string {
 
 // count is a number with its noun.
 func count(n int64, noun string) string {
-	if n != 1 {
-		noun += "s"
+	if n == 1 {
+		return "1 " + noun
 	}
+	if stem, ok := strings.CutSuffix(noun, "ry"); ok {
+		noun = stem + "rie"
+	}
+	noun += "s"
 	return fmt.Sprintf("%d %s", n, noun)
 }
 

@@ -33,6 +33,8 @@ func TestUsage(t *testing.T) {
 	for _, tc := range []struct{ args, words string }{
 		{"nonsense", `unexpected argument nonsense`},
 		{"budget", `expected one of "create"`},
+		{"--server http://x budget list", "unknown flag --server; a command's flags stand after it"},
+		{"order reserve o b --budget X --amount 1 --ttl 10d", `(allowed: numbers with units, such as 500ms, 15m or 24h)`},
 		{"budget get", `expected "<budget>"`},
 		{"budget create X", "missing flags: --currency"},
 		{"budget create X --currency BRL --late-commit maybe", `--late-commit must be one of`},
@@ -81,6 +83,11 @@ func TestNoServer(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs, "no server answers at http://127.0.0.1:1", `start one with "coffer dev"`, "--server")
+}
+
+func TestNoTLS(t *testing.T) {
+	s := serve(t, t.TempDir())
+	fails(t, exitFailed, "name it with http://", "budget", "list", "--server", strings.Replace(s.url, "http:", "https:", 1))
 }
 
 // The life of a benefit, through the command line.

@@ -3,10 +3,11 @@
 //
 //	main ─▶ run(ctx, args, stdout, stderr, env) int
 //	          ├ serve, dev         a node in this process
-//	          ├ demo               a node in this process and traffic against it
-//	          ├ budget, order, ledger, expiry, audit, import
+//	          ├ demo               three nodes in this process and traffic against them
+//	          ├ bench              load with an audit after each run
+//	          ├ budget, order, wallet, job, queue, fact, events, import, cluster, ledger, audit, expiry
 //	          │                    calls to a server, over rpc.Client
-//	          └ audit --store, expiry rebuild --store
+//	          └ store, audit --store, expiry rebuild --store
 //	                               a store that no server has open
 //
 // Results go to stdout, everything else to stderr. Exit codes: 0 it worked,

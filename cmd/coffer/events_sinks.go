@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/coffer-ledger/coffer/ledger/store"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -216,13 +219,43 @@ func (k *sinkGet) Run(c *cli) error {
 	}
 	c.sinkTable([]*cofferv1.Sink{res.GetSink()})
 	c.printf("\n")
-	t := c.table(table.Row{"partition", "delivered", "parked", "behind", "oldest", "trouble", "since", "cursor"}, "partition", "delivered", "parked", "behind")
+	t := c.table(table.Row{"partition", "delivered", "parked", "behind", "oldest", "cursor"}, "partition", "delivered", "parked", "behind")
 	for _, cur := range res.GetCursors() {
-		t.row(cur.GetPartition(), cur.GetDelivered(), cur.GetParked(), cur.GetBehindBlocks(), clock(cur.GetOldestTime()), oneLine(cur.GetTrouble()),
-			clock(cur.GetTroubleTime()), cur.GetCursor())
+		t.row(cur.GetPartition(), cur.GetDelivered(), cur.GetParked(), cur.GetBehindBlocks(), clock(cur.GetOldestTime()), cur.GetCursor())
 	}
 	t.print()
+	for _, line := range troubles(res.GetCursors()) {
+		c.printf("%s\n", line)
+	}
 	return nil
+}
+
+// troubles says what keeps a sink from going on: each trouble once, in full,
+// with its partitions and when the first of them met it.
+func troubles(cursors []*cofferv1.SinkCursor) []string {
+	var order []string
+	where, since := map[string][]string{}, map[string]time.Time{}
+	for _, cur := range cursors {
+		what := cur.GetTrouble()
+		if what == "" {
+			continue
+		}
+		at := cur.GetTroubleTime().AsTime()
+		if where[what] == nil {
+			order = append(order, what)
+			since[what] = at
+		}
+		where[what] = append(where[what], strconv.FormatUint(uint64(cur.GetPartition()), 10))
+		if at.Before(since[what]) {
+			since[what] = at
+		}
+	}
+	lines := make([]string, 0, len(order))
+	for _, what := range order {
+		lines = append(lines, fmt.Sprintf("\ntrouble in partitions %s since %s:\n  %s", strings.Join(where[what], ", "),
+			clock(timestamppb.New(since[what])), strings.ReplaceAll(what, "\n", "\n  ")))
+	}
+	return lines
 }
 
 type sinkPause struct {

@@ -9,10 +9,15 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
 type cliEvent struct {
@@ -144,5 +149,24 @@ func waitFor(t *testing.T, ok func() bool) {
 			t.Fatal("it never was so")
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// What is wrong with a sink is shown in full, once.
+func TestSinkTroubles(t *testing.T) {
+	at := func(s int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(s, 0)) }
+	down := "webhook: " + strings.Repeat("long ", 20) + "connection refused"
+	got := troubles([]*cofferv1.SinkCursor{
+		{Partition: 0, Trouble: down, TroubleTime: at(20)},
+		{Partition: 1},
+		{Partition: 2, Trouble: "status 500", TroubleTime: at(30)},
+		{Partition: 15, Trouble: down, TroubleTime: at(10)},
+	})
+	want := []string{
+		"\ntrouble in partitions 0, 15 since 1970-01-01T00:00:10.000Z:\n  " + down,
+		"\ntrouble in partitions 2 since 1970-01-01T00:00:30.000Z:\n  status 500",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -183,6 +183,9 @@ func (f *factList) Run(c *cli) error {
 	}
 	if len(res.GetFacts()) == 0 {
 		c.printf("no facts in state %s\n", f.State)
+		if f.State == "exception" {
+			c.printf("what still waits: coffer fact list --state pending\n")
+		}
 	} else {
 		c.factTable(res.GetFacts())
 	}

@@ -67,6 +67,9 @@ type summary struct {
 	Rejected  int `json:"rejected"`
 	// NoMoney are the rejected rows that the budget was too small for.
 	NoMoney int `json:"rejected_for_lack_of_money"`
+	// Conflicts are the rejected rows whose keys were sent before with other
+	// values.
+	Conflicts int `json:"rejected_as_conflicts"`
 	// Unanswered are rows that were sent and have no answer, Unsent those that
 	// were not sent, when the import stops early.
 	Unanswered int              `json:"unanswered"`
@@ -208,7 +211,18 @@ func (m *importCmd) print(c *cli, sum *summary) {
 	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, orEmpty(sum.Unanswered), orEmpty(sum.Unsent),
 		totals(sum.Totals), rounded(time.Duration(sum.Seconds*float64(time.Second))))
 	t.print()
+	if sum.Conflicts > 0 {
+		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n",
+			wereSent(sum.Conflicts))
+	}
 	m.nextAttempt(c, sum)
+}
+
+func wereSent(rows int) string {
+	if rows == 1 {
+		return "1 row was"
+	}
+	return count(int64(rows), "row") + " were"
 }
 
 // nextAttempt says how to send again what the budget was too small for.

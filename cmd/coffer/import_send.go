@@ -293,8 +293,11 @@ func (imp *importer) refused(r row, e *cofferv1.CommandError) {
 	}
 	imp.count(func(s *summary) {
 		imp.answered++
-		if d.GetReason() == string(ledger.InsufficientBudget) {
+		switch ledger.Code(d.GetReason()) {
+		case ledger.InsufficientBudget:
 			s.NoMoney++
+		case ledger.IdempotencyConflict:
+			s.Conflicts++
 		}
 	})
 	imp.reject(reject{Line: r.line, Field: field, Code: d.GetReason(), Reason: sentence(d, field), Order: r.order, Key: r.benefit, record: r.record})

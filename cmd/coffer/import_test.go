@@ -104,6 +104,7 @@ func TestImportConflictCommitsNothing(t *testing.T) {
 	s.cli(t, "order", "reserve", "o1", "b", "--budget", "B", "--amount", "9.00", "--ttl", "15m")
 	file := csvFile(t, "order_id,benefit_key,amount_minor,currency\no1,b,500,BRL\n")
 	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT", "import", file, "--budget", "B", "--commit", "--server", s.url)
+	fails(t, exitFailed, "1 row was sent before with other values", "import", file, "--budget", "B", "--commit", "--server", s.url)
 	contains(t, s.cli(t, "order", "get", "o1", "b"), "RESERVED", "9.00")
 }
 

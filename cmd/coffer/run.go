@@ -180,7 +180,14 @@ func usage(stderr io.Writer, err error) int {
 			where = "coffer " + n.Path()
 		}
 	}
-	_, _ = fmt.Fprintf(stderr, "coffer: %v\ntry: %s --help\n", err, strings.TrimSpace(where))
+	where, hint := strings.TrimSpace(where), ""
+	switch said := err.Error(); {
+	case strings.Contains(said, "expected duration but got"):
+		hint = " (allowed: numbers with units, such as 500ms, 15m or 24h)"
+	case where == "coffer" && strings.HasPrefix(said, "unknown flag "):
+		hint = "; a command's flags stand after it"
+	}
+	_, _ = fmt.Fprintf(stderr, "coffer: %v%s\ntry: %s --help\n", err, hint, where)
 	return exitUsage
 }
 

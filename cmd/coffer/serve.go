@@ -199,7 +199,7 @@ func (c *cli) welcome(url, place string) {
 coffer serves on $URL, its store is $DIR (Ctrl-C ends it)
 
 try, in another terminal:
-  coffer budget create SPRING --currency BRL --buckets 4$AT
+  coffer budget create SPRING --currency BRL --buckets 16$AT
   coffer budget fund SPRING --amount 500000.00$AT
   curl -s -H 'Content-Type: application/json' $URL/coffer.v1.ReservationService/Reserve \
     -d '{"orderId":"o-1","benefitKey":"coupon:SPRING","budget":"SPRING","amountMinor":"1250","currency":"BRL","ttl":"900s"}'

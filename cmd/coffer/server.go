@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -52,6 +53,8 @@ func (s *server) explain(err error) error {
 		return err
 	case e.Detail != nil:
 		return s.inMajor(err, e.Detail)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("the server at %s speaks no TLS: %w; name it with http://", s.url, http.ErrSchemeMismatch)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("no server answers at %s: %w; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
 	}
