@@ -7,7 +7,7 @@
 //	                  ├ open the store ─▶ executor ─▶ rpc server ─▶ serve
 //	                  ├ fact intake, relay of events to sinks
 //	                  ├ members: sign of life, and who else is there
-//	                  ├ election ─▶ while this node leads: expiry scanner, work scanner
+//	                  ├ election ─▶ while this node leads: the scanners (node/scan)
 //	      ctx ends ─▶ ├ not ready (/readyz) ─▶ wait shutdown.delay, hand buckets to the other nodes
 //	                  ├ stop the scanners and the relay, end streams, refuse new commands, stop accepting
 //	                  ├ answer every accepted command

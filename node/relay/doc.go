@@ -19,7 +19,8 @@
 //
 // A sink that is in trouble gets everything later. An event that the receiver
 // refuses Config.Tries times is parked with its key: what comes later under the
-// same key joins it, in order, and all other keys go on. A person retries or
+// same key joins it, in order, and all other keys go on. So is one that failed
+// Config.FailingTries times while the sink answered pings. A person retries or
 // skips it. With Config.MaxParked events parked in a partition the sink stands
 // still there, says so, and loses nothing.
 //
