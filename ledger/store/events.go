@@ -34,7 +34,7 @@ type EventPage struct {
 	Events []*event.Event
 	// Next is the cursor to go on from: past everything that was looked at,
 	// also what the filter held back. Where there was nothing it is where the
-	// page began.
+	// page began, and at the beginning what was trimmed last.
 	Next event.Position
 	// More says that there is more after Next already.
 	More bool
@@ -55,12 +55,12 @@ func (s *Store) ReadEvents(ctx context.Context, after event.Position, f *event.F
 		return page, badCursor(after, fmt.Sprintf("names a partition that is not there (allowed: 0 to %d)", Partitions-1))
 	}
 	err := s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
-		page = EventPage{Next: after}
 		r := tx.Snapshot()
-		current, err := s.checkCursor(tx, r, after)
+		current, from, err := s.checkCursor(tx, r, after)
 		if err != nil {
 			return err
 		}
+		page = EventPage{Next: from}
 		pointers, err := s.pointersAfter(r, &page, current, blocks)
 		if err != nil {
 			return err
@@ -75,42 +75,46 @@ func badCursor(p event.Position, msg string) *ledger.Rejection {
 }
 
 // checkCursor refuses a cursor that is not of this store's history, or that is
-// behind what is kept, and gives the store's incarnation.
-func (s *Store) checkCursor(tx kv.Tx, r kv.Reader, p event.Position) (current uint64, err error) {
+// behind what is kept. It gives the store's incarnation and where to read on from:
+// the cursor, and for the beginning what was trimmed last.
+func (s *Store) checkCursor(tx kv.Tx, r kv.Reader, p event.Position) (current uint64, from event.Position, err error) {
 	inc, mark := r.Get(s.metaKey(metaIncarnation)), r.Get(s.trimmedKey(p.Partition))
 	raw, ok, err := inc.Wait()
 	if err != nil {
-		return 0, err
+		return 0, p, err
 	}
 	if !ok {
-		return 0, corrupt("incarnation", ErrNoLedger)
+		return 0, p, corrupt("incarnation", ErrNoLedger)
 	}
 	if current, err = metaNumber(metaIncarnation, raw); err != nil {
-		return 0, corrupt("incarnation", err)
+		return 0, p, corrupt("incarnation", err)
 	}
 	if p.Incarnation > current {
-		return 0, badCursor(p, fmt.Sprintf("is of incarnation %d; the store has %d", p.Incarnation, current))
+		return 0, p, badCursor(p, fmt.Sprintf("is of incarnation %d; the store has %d", p.Incarnation, current))
 	}
 	if p.Incarnation == current {
 		v, err := tx.ReadVersion()
 		if err != nil {
-			return 0, err
+			return 0, p, err
 		}
 		if kv.Stamp(p.Stamp).Version() > v {
-			return 0, badCursor(p, "is ahead of everything in the store; was an older copy put in place without raising the incarnation?")
+			return 0, p, badCursor(p, "is ahead of everything in the store; was an older copy put in place without raising the incarnation?")
 		}
 	}
 	to, err := s.trimMark(mark, p.Partition)
 	if err != nil {
-		return 0, err
+		return 0, p, err
 	}
 	if p.Incarnation > 0 && sameOrder(p).Before(to) {
-		return 0, &ledger.Rejection{
+		return 0, p, &ledger.Rejection{
 			Code: ledger.EventsTrimmed, Field: "cursor", Value: p.String(), Limit: "after " + to.String(),
 			Message: "is behind the oldest event that is kept",
 		}
 	}
-	return current, nil
+	if p.Incarnation == 0 && !to.IsZero() {
+		return current, to, nil
+	}
+	return current, p, nil
 }
 
 // sameOrder is the position as one that stands for its whole block.

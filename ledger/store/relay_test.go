@@ -324,3 +324,65 @@ func TestAuditWhileTrimming(t *testing.T) {
 		t.Errorf("the audit says %+v (%v)", rep.Checks[checkSinks], err)
 	}
 }
+
+// Where all of a partition's pointers were trimmed, the beginning is behind the
+// mark and not before it: readers and sinks wait there for what comes.
+func TestBeginningOfATrimmedPartition(t *testing.T) {
+	b := newBench(t)
+	b.ok(create("a", 1, ledger.Policy{}), onBudget(ledger.OpFund, "a", "f", 1_000_000))
+	ctx := context.Background()
+	p := partitionOf(ledger.BucketID{Budget: budgetID("a")})
+	all, end := b.readAll(StartOfEvents(p), ofT1, 64)
+	for i := len(all); i < trimPage; i++ {
+		b.ok(reserve("a", fmt.Sprintf("o-%d", i), 100))
+	}
+	b.newSink()
+	f := b.take("r1")
+	if all, end = b.readAll(StartOfEvents(p), ofT1, 64); len(all) != trimPage {
+		t.Fatalf("%d events, want %d, each in a block of its own", len(all), trimPage)
+	}
+	if _, err := b.AdvanceSink(ctx, f[p], hook, Advance{From: b.cursor(p), To: end}); err != nil {
+		t.Fatal(causes(err))
+	}
+	if n, err := b.TrimOutbox(ctx, f[p], b.now().Add(time.Hour)); err != nil || n != trimPage {
+		t.Fatalf("trimmed %d (%v)", n, err)
+	}
+	if _, _, err := b.CreateSink(ctx, Sink{SinkID: SinkID{"t1", "new"}, Config: []byte("{}")}, From{}); err != nil {
+		t.Fatal(causes(err))
+	}
+	b.audit() // a new sink at the beginning is not behind what was trimmed
+	page, err := b.ReadEvents(ctx, StartOfEvents(p), ofT1, 64)
+	if err != nil || len(page.Events) != 0 {
+		t.Fatalf("%d events of a trimmed partition (%v)", len(page.Events), causes(err))
+	}
+	if lag, err := b.Lag(ctx, page.Next, 10); err != nil || lag.Blocks != 0 {
+		t.Fatalf("%d blocks behind %s (%v)", lag.Blocks, page.Next, causes(err))
+	}
+	b.ok(reserve("a", "later", 100))
+	if page, err = b.ReadEvents(ctx, page.Next, ofT1, 64); err != nil || len(page.Events) != 1 || page.Events[0].Entry.Order != "later" {
+		t.Fatalf("%d events after it (%v)", len(page.Events), causes(err))
+	}
+}
+
+// A relay that still delivers to a sink that was deleted and made again under the
+// same name moves the cursor of neither.
+func TestAdvanceOfADeletedSink(t *testing.T) {
+	b := newBench(t)
+	b.spring("a", 6)
+	b.newSink()
+	ctx := context.Background()
+	f := b.take("r1")
+	p := b.everything(ofT1)[0].At.Partition
+	events, end := b.readAll(StartOfEvents(p), ofT1, 64)
+	late := Advance{From: b.cursor(p), To: end, Delivered: len(events)}
+	if err := b.DeleteSink(ctx, hook); err != nil {
+		t.Fatal(causes(err))
+	}
+	b.newSink()
+	if _, err := b.AdvanceSink(ctx, f[p], hook, late); !errors.Is(err, ErrCursorMoved) {
+		t.Errorf("a delivery to the sink before it: %v, want %v", err, ErrCursorMoved)
+	}
+	if c := b.cursor(p); c.At != StartOfEvents(p) || c.Delivered != 0 {
+		t.Errorf("the new sink is at %s with %d delivered, and got nothing", c.At, c.Delivered)
+	}
+}

@@ -68,7 +68,9 @@ type Cursor struct {
 	// At: everything up to it was delivered, held back by the filter, parked or
 	// skipped.
 	At event.Position
-	// Moves counts the times that a person moved the cursor.
+	// Moves rises each time that a person moves the cursor. A sink that is made
+	// again under a name begins above where the one before it ended, so that a
+	// relay that still delivers to that one cannot move it.
 	Moves uint64
 	// Delivered counts events, Parked those that wait for a person.
 	Delivered, Parked uint64
@@ -121,8 +123,12 @@ func (s *Store) CreateSink(ctx context.Context, in Sink, from From) (out Sink, r
 		out, replayed = in, false
 		out.State, out.Version, out.Reason = SinkRunning, 1, ""
 		out.Created, out.Changed = s.now(), s.now()
+		changes, _, err := tx.Snapshot().Get(s.sinkChangesKey()).Wait() // each move and each deletion before it counts there
+		if err != nil {
+			return err
+		}
 		for p := range uint64(Partitions) {
-			if err := s.placeCursor(tx, in.SinkID, Cursor{At: start[p]}); err != nil {
+			if err := s.placeCursor(tx, in.SinkID, Cursor{At: start[p], Moves: uint64(decodeCount(changes))}); err != nil {
 				return err
 			}
 		}
@@ -206,7 +212,7 @@ func (s *Store) startOf(ctx context.Context, from From) (start [Partitions]event
 // in the same transaction: a trim that comes at the same moment makes one of the
 // two fail.
 func (s *Store) placeCursor(tx kv.Tx, id SinkID, c Cursor) error {
-	if _, err := s.checkCursor(tx, tx, c.At); err != nil {
+	if _, _, err := s.checkCursor(tx, tx, c.At); err != nil {
 		return err
 	}
 	tx.Set(s.cursorKey(id, c.At.Partition), encodeCursor(&c))

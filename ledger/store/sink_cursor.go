@@ -66,11 +66,11 @@ type SinkLag struct {
 func (s *Store) Lag(ctx context.Context, after event.Position, limit int) (lag SinkLag, err error) {
 	err = s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
 		lag = SinkLag{}
-		page := EventPage{Next: after}
-		current, err := s.checkCursor(tx, tx.Snapshot(), after)
+		current, from, err := s.checkCursor(tx, tx.Snapshot(), after)
 		if err != nil {
 			return err
 		}
+		page := EventPage{Next: from}
 		pointers, err := s.pointersAfter(tx.Snapshot(), &page, current, limit)
 		if err != nil || len(pointers) == 0 {
 			return err
