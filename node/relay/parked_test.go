@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +242,56 @@ func TestTooManyParked(t *testing.T) {
 			return n
 		}
 		w.wait("the good ones", func() bool { return goods() == 100 })
+		stop()
+		w.relays.Wait()
+	})
+}
+
+// A sink that is full of parked events goes on when a person has them tried
+// again: that makes room, too.
+func TestRetryWhileFull(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(hook)
+		w.to.answers(func(e *event.Event) error {
+			if strings.HasPrefix(e.Entry.Order, "bad") {
+				return &sink.Refused{Reason: "unknown order"}
+			}
+			return nil
+		})
+		cfg := testConfig()
+		cfg.Tries, cfg.MaxParked, cfg.Batch = 1, maxBatch, 128
+		w.apply(nil, ledger.Command{Op: ledger.OpCreate, Budget: ledger.BudgetID{Tenant: "t1", Key: "one"}, Currency: "BRL", Buckets: 1})
+		id := ledger.BucketID{Budget: ledger.BudgetID{Tenant: "t1", Key: "one"}}
+		w.apply(nil, ledger.Command{Op: ledger.OpFund, Budget: id.Budget, ID: "f2", Amount: 1 << 40, Currency: "BRL"})
+		for block := range 10 {
+			var cmds []ledger.Command
+			for i := range 120 {
+				k := ledger.OrderKey{Tenant: "t1", Order: fmt.Sprintf("bad-%d-%d", block, i), Benefit: "coupon"}
+				cmds = append(cmds, ledger.Command{Op: ledger.OpReserve, Key: k, Budget: id.Budget, Amount: 1, Currency: "BRL", TTL: time.Hour})
+			}
+			w.apply(&id, cmds...)
+		}
+		_, stop := w.run(cfg, w.st, "n1")
+		ctx := context.Background()
+		w.wait("the sink to stand still", func() bool {
+			cursors, err := w.st.Cursors(ctx, hook)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(cursors, func(c store.Cursor) bool { return strings.Contains(c.Trouble, "and more are refused") })
+		})
+		keys, _, err := w.st.ParkedKeys(ctx, hook, store.Page{Size: store.MaxPageSize})
+		if err != nil || len(keys) < 512 {
+			t.Fatal(len(keys), err)
+		}
+		w.to.answers(nil)
+		for _, k := range keys {
+			if err := w.st.RetryParked(ctx, hook, k.Partition, k.Key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.wait("what was tried again", func() bool { return len(w.to.of(hook, keys[0].Key)) == 1 && len(w.to.of(hook, keys[len(keys)-1].Key)) == 1 })
 		stop()
 		w.relays.Wait()
 	})

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,10 @@ const retryKeys = 16
 
 // errGone says that the sink has no cursor: it was deleted.
 var errGone = errors.New("the sink is gone")
+
+// errAgain says that a person wants something tried again first, which may make
+// room. The batch is delivered again after it.
+var errAgain = errors.New("something parked is to be tried again")
 
 // pump delivers the events of one partition to one sink.
 type pump struct {
@@ -106,7 +111,7 @@ func (p *pump) run(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil, errors.Is(err, store.ErrLeaseLost), errors.Is(err, errGone):
 			return
-		case errors.Is(err, store.ErrCursorMoved):
+		case errors.Is(err, store.ErrCursorMoved), errors.Is(err, errAgain):
 			p.loaded = false
 		case err != nil:
 			p.loaded = false
@@ -155,8 +160,9 @@ func (p *pump) step(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
+	retries := false
 	if p.cursor.Parked > 0 {
-		if err := p.retry(ctx); err != nil {
+		if retries, err = p.retry(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -168,7 +174,7 @@ func (p *pump) step(ctx context.Context) (more bool, err error) {
 	batch, to := p.batch()
 	p.quiet.Store(len(batch) == 0 && !p.page.More)
 	if len(batch) == 0 {
-		return p.page.More, p.pass(ctx, to)
+		return p.page.More || retries, p.pass(ctx, to)
 	}
 	return true, p.deliver(ctx, batch, to)
 }
@@ -265,6 +271,9 @@ func (p *pump) deliver(ctx context.Context, batch []*event.Event, to event.Posit
 			full := fmt.Sprintf("%d events of partition %d are parked, and more are refused (allowed: %d): retry or skip them", p.cursor.Parked, p.partition, p.r.cfg.MaxParked)
 			if err := p.trouble(ctx, full, 0); err != nil {
 				return err
+			}
+			if again, err := p.r.st.ParkedRetries(ctx, p.sink.SinkID, p.partition, 1); err != nil || len(again) > 0 {
+				return cmp.Or(err, errAgain)
 			}
 		case errors.Is(err, store.ErrParkedChanged):
 			if p.parked, err = p.r.st.ParkedNames(ctx, p.sink.SinkID, p.partition); err != nil {

@@ -17,19 +17,20 @@ func (p *pump) log() *zerolog.Logger {
 	return &l
 }
 
-// retry delivers what waits of parked keys that a person wants tried again.
-func (p *pump) retry(ctx context.Context) error {
+// retry delivers what waits of parked keys that a person wants tried again. It
+// reports whether there may be more of them.
+func (p *pump) retry(ctx context.Context) (more bool, err error) {
 	again, err := p.r.st.ParkedRetries(ctx, p.sink.SinkID, p.partition, retryKeys)
 	if err != nil || len(again) == 0 {
-		return err
+		return false, err
 	}
 	for _, a := range again {
 		if err := p.retryKey(ctx, a); err != nil {
-			return err
+			return false, err
 		}
 	}
 	p.loaded = false // counts and names have changed
-	return p.load(ctx)
+	return len(again) == retryKeys, p.load(ctx)
 }
 
 // retryKey delivers a parked key's events in order, until there are none left or
