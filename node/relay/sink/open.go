@@ -65,13 +65,31 @@ func (d Deps) dialer() func(ctx context.Context, network, address string) (net.C
 	return n.DialContext
 }
 
-// shared is the address space of carriers (RFC 6598), translated that of NAT64
-// (RFC 6052), behind which is every IPv4 address again.
-var shared, translated = netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("64:ff9b::/96")
+// special are the ranges of the IANA's special-purpose registries that netip does
+// not know for what they are, and that lead, or may lead, into a network of one's
+// own; and those that hold an IPv4 address, behind which is every one of them
+// again.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),      // this network
+	netip.MustParsePrefix("100.64.0.0/10"),  // shared by a carrier's customers
+	netip.MustParsePrefix("192.0.0.0/24"),   // assignments of protocols
+	netip.MustParsePrefix("192.88.99.0/24"), // relays of 6to4
+	netip.MustParsePrefix("198.18.0.0/15"),  // measurements
+	netip.MustParsePrefix("240.0.0.0/4"),    // reserved
+	netip.MustParsePrefix("::/96"),          // IPv4-compatible
+	netip.MustParsePrefix("::ffff:0:0:0/96"),
+	netip.MustParsePrefix("64:ff9b::/96"), // NAT64
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("100::/64"),  // discarded
+	netip.MustParsePrefix("2001::/32"), // Teredo
+	netip.MustParsePrefix("2002::/16"), // 6to4
+	netip.MustParsePrefix("fec0::/10"), // site-local
+}
 
 func public(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !shared.Contains(a) && !translated.Contains(a)
+	return a.IsGlobalUnicast() && !a.IsPrivate() &&
+		!slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a.WithZone("")) })
 }
 
 // lane is the events of one key, by their places in what Deliver was given.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,6 +190,10 @@ func (s *webhook) post(ctx context.Context, id string, body []byte) (*answer, er
 	req.Header.Set("User-Agent", userAgent)
 	s.key.Sign(req.Header, id, time.Now(), body)
 	res, err := s.client.Do(req)
+	var whole *url.Error
+	if errors.As(err, &whole) {
+		err = whole.Err // without the URL, which may hold a token
+	}
 	if err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}

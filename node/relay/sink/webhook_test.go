@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -352,6 +353,25 @@ func TestWebhookTLS(t *testing.T) {
 	}
 }
 
+// What is said of a receiver that cannot be reached is kept, shown and logged; its
+// URL may hold a token.
+func TestWebhookErrorsHideTheURL(t *testing.T) {
+	for _, err := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
+		s, e := Open(Config{Kind: KindWebhook, Webhook: &Webhook{URL: "https://shop.example/hook/hush?token=hush", Keys: []Key{{ID: "k", Secret: secretOne}}}}, Deps{
+			Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err },
+		})
+		if e != nil {
+			t.Fatal(e)
+		}
+		for _, got := range append(s.Deliver(t.Context(), story(1, 1)), s.Ping(t.Context())) {
+			if !errors.Is(got, err) || strings.Contains(got.Error(), "hush") {
+				t.Errorf("the error is %v, want %v without the URL", got, err)
+			}
+		}
+		_ = s.Close()
+	}
+}
+
 // Whoever configures a webhook does not reach the node's own network.
 func TestPrivateAddresses(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was reached") }))
@@ -367,7 +387,8 @@ func TestPrivateAddresses(t *testing.T) {
 	for a, want := range map[string]bool{
 		"1.1.1.1": true, "2606:4700::1111": true, "127.0.0.1": false, "10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false,
 		"100.64.0.1": false, "0.0.0.0": false, "255.255.255.255": false, "224.0.0.1": false, "::1": false, "::": false, "fe80::1": false, "fd00::1": false,
-		"::ffff:10.0.0.1": false, "64:ff9b::a00:1": false,
+		"::ffff:10.0.0.1": false, "64:ff9b::a00:1": false, "64:ff9b:1::a00:1": false, "2002:a00:1::1": false, "2001:0:a00:1::1": false, "::10.0.0.1": false,
+		"::ffff:0:a00:1": false, "fec0::1": false, "0.1.2.3": false, "192.0.0.8": false, "198.18.0.1": false, "240.0.0.1": false, "2001:4860:4860::8888": true,
 	} {
 		if public(netip.MustParseAddr(a)) != want {
 			t.Errorf("%s: public %v", a, !want)
