@@ -53,7 +53,8 @@ type Config struct {
 	Dialect Dialect
 	// FromStart: the consumer gets every event there has ever been of a key, so
 	// the first one it sees of a dense key has sequence 1, or is after a gap.
-	// Without it a key may begin anywhere. For DoInOrder.
+	// Without it, and where Message.Midway says so, a key may begin anywhere. For
+	// DoInOrder.
 	FromStart bool
 }
 

@@ -21,6 +21,8 @@ type Message struct {
 	// Next is the place of the key's next event, 0 where that is not known
 	// because places are left out: then no gap is seen.
 	Next uint64
+	// Midway: the key may begin here, also for Config.FromStart.
+	Midway bool
 }
 
 // Verdict says how an event stood to those before it.
@@ -115,7 +117,7 @@ func (in *Inbox) place(ctx context.Context, tx *sql.Tx, m *Message) (Verdict, er
 	low, next, statement := m.Seq, m.Next, in.order.advance
 	if m.Next == 0 {
 		low, next = 0, m.Seq+1
-	} else if in.cfg.FromStart && m.Seq > 1 {
+	} else if in.cfg.FromStart && m.Seq > 1 && !m.Midway {
 		statement = in.order.follow
 	}
 	moved, err := in.move(ctx, tx, statement, m.Key, next, low, m.Seq)

@@ -130,9 +130,10 @@ func (r *Receiver) take(w http.ResponseWriter, req *http.Request) (id string, er
 
 // Message is an event as an inbox sees it. The order begins anew with the store's
 // incarnation: a store that was restored from an older copy numbers again what
-// the copy had not.
+// the copy had not. What the copy had came under the incarnation before, so from
+// the second on a key may begin in its middle.
 func Message(e *event.Event) inbox.Message {
-	return inbox.Message{ID: e.ID(), Key: strconv.FormatUint(e.At.Incarnation, 10) + "/" + e.Key(), Seq: e.Sequence(), Next: e.Next()}
+	return inbox.Message{ID: e.ID(), Key: strconv.FormatUint(e.At.Incarnation, 10) + "/" + e.Key(), Seq: e.Sequence(), Next: e.Next(), Midway: e.At.Incarnation > 1}
 }
 
 // InOrder is a Handle whose effect runs once per event, in order per key, in a

@@ -263,7 +263,37 @@ func TestExactlyOnce(t *testing.T) {
 
 func TestMessage(t *testing.T) {
 	e := committed(1, 3)
-	if got, want := fmt.Sprintf("%+v", receiver.Message(e)), "{ID:1-00-000000000000000300000000-1 Key:1/shop/reservations/o-1/c Seq:3 Next:4}"; got != want {
+	if got, want := fmt.Sprintf("%+v", receiver.Message(e)), "{ID:1-00-000000000000000300000000-1 Key:1/shop/reservations/o-1/c Seq:3 Next:4 Midway:false}"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A reservation goes on in a store that was restored from a copy: what the copy
+// had of it came under the incarnation before, so there it begins in the middle.
+func TestInOrderAfterARestore(t *testing.T) {
+	f, db := inboxtest.New()
+	defer db.Close()
+	in, err := inbox.New(inbox.Config{Consumer: "points", FromStart: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := receiver.InOrder(in, db, func(ctx context.Context, tx *sql.Tx, e *event.Event) error {
+		_, err := tx.ExecContext(ctx, inboxtest.Log, fmt.Sprintf("%d-%d", e.At.Incarnation, e.Sequence()))
+		return err
+	})
+	var gap *inbox.Gap
+	for _, c := range []struct {
+		incarnation uint64
+		seq         int
+		early       bool
+	}{{1, 2, true}, {1, 1, false}, {1, 2, false}, {1, 3, false}, {2, 3, false}, {2, 5, true}, {2, 4, false}} {
+		e := committed(1, c.seq)
+		e.At.Incarnation = c.incarnation
+		if err := handle(context.Background(), e); errors.As(err, &gap) != c.early || err != nil && !c.early {
+			t.Errorf("event %d of incarnation %d: %v", c.seq, c.incarnation, err)
+		}
+	}
+	if got, want := strings.Join(f.Logged(), " "), "1-1 1-2 1-3 2-3 2-4"; got != want {
+		t.Errorf("effects of %s, want %s", got, want)
 	}
 }
