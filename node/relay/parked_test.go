@@ -291,7 +291,9 @@ func TestRetryWhileFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.wait("what was tried again", func() bool { return len(w.to.of(hook, keys[0].Key)) == 1 && len(w.to.of(hook, keys[len(keys)-1].Key)) == 1 })
+		w.wait("what was tried again", func() bool {
+			return len(w.to.of(hook, keys[0].Key)) == 1 && len(w.to.of(hook, keys[len(keys)-1].Key)) == 1
+		})
 		stop()
 		w.relays.Wait()
 	})
