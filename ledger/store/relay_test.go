@@ -332,13 +332,14 @@ func TestBeginningOfATrimmedPartition(t *testing.T) {
 	b.ok(create("a", 1, ledger.Policy{}), onBudget(ledger.OpFund, "a", "f", 1_000_000))
 	ctx := context.Background()
 	p := partitionOf(ledger.BucketID{Budget: budgetID("a")})
-	all, end := b.readAll(StartOfEvents(p), ofT1, 64)
+	all, _ := b.readAll(StartOfEvents(p), ofT1, 64)
 	for i := len(all); i < trimPage; i++ {
 		b.ok(reserve("a", fmt.Sprintf("o-%d", i), 100))
 	}
 	b.newSink()
 	f := b.take("r1")
-	if all, end = b.readAll(StartOfEvents(p), ofT1, 64); len(all) != trimPage {
+	all, end := b.readAll(StartOfEvents(p), ofT1, 64)
+	if len(all) != trimPage {
 		t.Fatalf("%d events, want %d, each in a block of its own", len(all), trimPage)
 	}
 	if _, err := b.AdvanceSink(ctx, f[p], hook, Advance{From: b.cursor(p), To: end}); err != nil {
