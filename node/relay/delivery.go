@@ -27,7 +27,8 @@ type delivery struct {
 type failing struct {
 	times int
 	err   error
-	well  bool // the sink answered a ping since the failure before the last
+	well  bool   // the sink answered a ping since the failure before the last
+	taken uint64 // events that the sink had taken by then
 }
 
 // run delivers what is to do. At its end each event is delivered or among those
@@ -108,8 +109,10 @@ func (d *delivery) judge(errs []error) (rest []*event.Event, refused bool, bad e
 // condemn parks the events that have failed often enough while their sink is
 // well, so that one of which a receiver only says that it failed does not hold
 // up all others for ever. Well is a sink that answers a ping before the last try
-// and after it: a sink that has just come back condemns nothing. It reports
-// whether any event was parked.
+// and after it: a sink that has just come back condemns nothing. One that took
+// nothing else meanwhile may be failing behind what answers the ping, so then one
+// key is parked, and the others begin anew. It reports whether any event was
+// parked.
 func (d *delivery) condemn(ctx context.Context) bool {
 	often := func(e *event.Event) bool { return d.failing[e.At].times >= d.r.cfg.FailingTries }
 	if !slices.ContainsFunc(d.todo, often) {
@@ -120,19 +123,23 @@ func (d *delivery) condemn(ctx context.Context) bool {
 		return false
 	}
 	var rest []*event.Event
+	taken, parked := d.sink.totals.delivered.Load(), false
 	for _, e := range d.todo {
 		f := d.failing[e.At]
-		if often(e) && f.well && !d.newly[e.Key()] {
+		switch {
+		case !often(e) || d.newly[e.Key()]:
+		case f.well && (!parked || f.taken < taken):
 			d.parkFirst(e, failedReason(f.err), f.times)
+			parked = true
 			continue
-		}
-		if often(e) {
-			f.well = true
+		case f.well:
+			delete(d.failing, e.At)
+		default:
+			f.well, f.taken = true, taken
 			d.failing[e.At] = f
 		}
 		rest = append(rest, e)
 	}
-	parked := len(rest) < len(d.todo)
 	d.todo = d.join(rest)
 	return parked
 }

@@ -298,3 +298,27 @@ func TestRetryWhileFull(t *testing.T) {
 		w.relays.Wait()
 	})
 }
+
+// What the receiver needs is down, and it answers pings all the same: that is no
+// reason to park every key.
+func TestOutageBehindTheSinkParksLittle(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(hook)
+		w.to.answers(func(*event.Event) error { return &sink.Trouble{Err: errors.New("answered 500")} })
+		_, stop := w.run(testConfig(), w.st, "n1")
+		w.orders("early", 200)
+		time.Sleep(time.Hour)
+		cursors, err := w.st.Cursors(context.Background(), hook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cursors {
+			if c.Parked > 24 { // twelve keys: twenty-one tries, at least 15 s apart, for each
+				t.Errorf("%d events of partition %d are parked after an hour", c.Parked, c.At.Partition)
+			}
+		}
+		stop()
+		w.relays.Wait()
+	})
+}
