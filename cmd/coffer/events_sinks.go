@@ -139,7 +139,8 @@ type sinkUpdate struct {
 // Help is the long help.
 func (sinkUpdate) Help() string {
 	return `A secret that is given as "***" stays what it is, so that what "sinks get --json"
-shows can be changed and sent back.
+shows can be changed and sent back. A password or token must be given again when the
+servers change that it is for.
 
 Example:
   coffer events sinks update shop --config shop.json`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -113,12 +114,25 @@ func strict(b []byte, v any) error {
 }
 
 // KeepSecrets gives c the secrets of old where it has Hidden: so that a
-// configuration that was shown can be changed and sent back.
+// configuration that was shown can be changed and sent back. What is told to the
+// receiver itself must be given again when the receiver changes, or the way to it:
+// whoever may change a sink does not learn its password so.
 func (c *Config) KeepSecrets(old *Config) {
 	had := old.secrets()
+	if c.NATS != nil && old.NATS != nil && !(slices.Equal(c.NATS.Servers, old.NATS.Servers) && c.NATS.TLS.same(&old.NATS.TLS)) {
+		delete(had, "nats.password")
+		delete(had, "nats.token")
+	}
+	if k, o := c.Kafka, old.Kafka; k != nil && o != nil &&
+		!(slices.Equal(k.Brokers, o.Brokers) && k.Plaintext == o.Plaintext && k.Mechanism == o.Mechanism && k.TLS.same(&o.TLS)) {
+		delete(had, "kafka.password")
+	}
 	for name, secret := range c.secrets() {
 		if o := had[name]; *secret == Hidden && o != nil {
 			*secret = *o
 		}
 	}
 }
+
+// same reports whether both trust the same receivers.
+func (t *TLS) same(o *TLS) bool { return t.CA == o.CA && t.ServerName == o.ServerName }

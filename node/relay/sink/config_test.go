@@ -69,6 +69,42 @@ func TestConfigCodec(t *testing.T) {
 	}
 }
 
+// A password that is not shown is not told to another server, nor told it in
+// another way.
+func TestSecretsStayWithTheirServer(t *testing.T) {
+	all := fullConfigs()
+	for i, c := range []struct {
+		old    Config
+		change func(*Config)
+		kept   bool
+	}{
+		{all[1], func(c *Config) { c.NATS.Subject = "other" }, true},
+		{all[1], func(c *Config) { c.NATS.Servers[0] = "tls://elsewhere.example:4222" }, false},
+		{all[1], func(c *Config) { c.NATS.TLS.ServerName = "elsewhere.example" }, false},
+		{all[2], func(c *Config) { c.NATS.Timeout = Duration(time.Second) }, true},
+		{all[2], func(c *Config) { c.NATS.Servers = append(c.NATS.Servers, "nats://elsewhere.example:4222") }, false},
+		{all[3], func(c *Config) { c.Kafka.Topic = "other" }, true},
+		{all[3], func(c *Config) { c.Kafka.Brokers[1] = "elsewhere.example:9092" }, false},
+		{all[3], func(c *Config) { c.Kafka.Plaintext = true }, false},
+		{all[3], func(c *Config) { c.Kafka.Mechanism = "PLAIN" }, false},
+		{all[3], func(c *Config) { c.Kafka.TLS.ServerName = "elsewhere.example" }, false},
+	} {
+		shown, err := json.Marshal(&c.old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := ParseConfig(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(&now)
+		now.KeepSecrets(&c.old)
+		if err := now.Validate(); (err == nil) != c.kept {
+			t.Errorf("case %d: %v, want the secrets kept: %v", i, err, c.kept)
+		}
+	}
+}
+
 func TestConfigFaults(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for _, c := range []struct {

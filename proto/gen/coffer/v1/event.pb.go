@@ -845,7 +845,8 @@ func (x *CreateSinkResponse) GetReplayed() bool {
 type UpdateSinkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A secret given as "***" stays what it is. Unset: the configuration stays.
+	// A secret given as "***" stays what it is, but for a password or token whose
+	// servers change. Unset: the configuration stays.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
 	// Unset: the filter stays.
 	Filter *EventFilter `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
