@@ -233,7 +233,12 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 	if all {
 		limit = MaxParkedPage
 	}
-	err = s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
+	err = s.transact(ctx, func(tx kv.Tx, a kv.Attempt) error {
+		if a.MayHaveCommitted {
+			if done, err := s.haveSkipped(tx, id, name, skipped); err != nil || done {
+				return err
+			}
+		}
 		skipped = nil
 		k, ok, err := s.parkedKeyIn(tx.Get(s.parkedKeyRow(id, partition, name)), partition, name)
 		if err != nil {
@@ -270,6 +275,20 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 		return s.putParked(tx, id, &k, n, 0)
 	})
 	return skipped, err
+}
+
+// haveSkipped reports whether an earlier attempt did skip the events, all in one
+// transaction: the first is no longer parked, and there is a record of it.
+func (s *Store) haveSkipped(tx kv.Tx, id SinkID, name string, events []event.Position) (bool, error) {
+	if len(events) == 0 {
+		return false, nil
+	}
+	_, parked, err := tx.Get(s.parkedEventKey(id, name, events[0])).Wait()
+	if err != nil || parked {
+		return false, err
+	}
+	_, done, err := tx.Get(s.skipKey(id, events[0])).Wait()
+	return done, err
 }
 
 // Skipped lists the events of a sink that were skipped.
