@@ -83,15 +83,7 @@ func (c Cluster) members() members.Config {
 
 func (c Config) validateCluster(f *faults) {
 	f.within("cluster", c.Cluster.members().Validate())
-	if a := c.Cluster.Advertise; a != "" && a != advertiseAuto {
-		scheme := "http"
-		if c.TLS.On() {
-			scheme = "https"
-		}
-		if u, err := url.Parse(a); err != nil || u.Scheme != scheme || u.Host == "" || (u.Path != "" && u.Path != "/") {
-			f.add("cluster.advertise", a, scheme+"://HOST:PORT, auto, or empty")
-		}
-	}
+	c.validateAdvertise(f)
 	if c.Cluster.CAFile != "" && !c.TLS.On() {
 		f.add("cluster.ca_file", c.Cluster.CAFile, "none without tls.cert_file and tls.key_file")
 	}
@@ -123,6 +115,33 @@ func (c Config) validateCluster(f *faults) {
 	}
 	if !loopback(host) && !c.Insecure && (!c.TLS.On() || c.Cluster.CAFile == "") {
 		f.add("cluster.raft_listen", at, "a loopback address; for any other set tls.cert_file, tls.key_file and cluster.ca_file, or insecure: true where something else encrypts")
+	}
+}
+
+// validateAdvertise refuses an address by which a node would find itself and not
+// this one, and a service for nodes that is open to everybody.
+func (c Config) validateAdvertise(f *faults) {
+	a := c.Cluster.Advertise
+	if a == "" {
+		return
+	}
+	scheme := "http"
+	if c.TLS.On() {
+		scheme = "https"
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return // said elsewhere
+	}
+	everywhere := host == "" || net.ParseIP(host).IsUnspecified()
+	switch u, err := url.Parse(a); {
+	case a == advertiseAuto && everywhere:
+		f.add("cluster.advertise", a, scheme+"://HOST:PORT where listen is all addresses, "+c.Listen)
+	case a != advertiseAuto && (err != nil || u.Scheme != scheme || u.Host == "" || (u.Path != "" && u.Path != "/")):
+		f.add("cluster.advertise", a, scheme+"://HOST:PORT, auto, or empty")
+	}
+	if !loopback(host) && c.Cluster.CAFile == "" && !c.Insecure {
+		f.add("cluster.ca_file", "", "the authority of the nodes where advertise is set and listen is beyond loopback, or insecure: true where something else keeps others out")
 	}
 }
 

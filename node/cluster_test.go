@@ -39,6 +39,15 @@ func TestClusterConfig(t *testing.T) {
 		}, ""},
 		"ca without tls": {func(c *Config) { c.Cluster.CAFile = certFile }, `cluster.ca_file is`},
 		"advertised":     {func(c *Config) { c.Cluster.Advertise = "http://10.0.0.1:7420" }, ""},
+		"everywhere": {func(c *Config) {
+			c.Listen, c.Insecure, c.Cluster.Advertise = "0.0.0.0:7420", true, advertiseAuto
+		}, `cluster.advertise is "auto" (allowed: http://HOST:PORT`},
+		"open to all": {func(c *Config) {
+			c.Listen, c.TLS, c.Cluster.Advertise = "10.0.0.1:7420", TLS{certFile, keyFile}, "https://10.0.0.1:7420"
+		}, `cluster.ca_file is "" (allowed:`},
+		"for nodes": {func(c *Config) {
+			c.Listen, c.TLS, c.Cluster.Advertise, c.Cluster.CAFile = "10.0.0.1:7420", TLS{certFile, keyFile}, advertiseAuto, certFile
+		}, ""},
 		"not a url":      {func(c *Config) { c.Cluster.Advertise = "10.0.0.1:7420" }, `cluster.advertise is "10.0.0.1:7420" (allowed: http://HOST:PORT, auto, or empty)`},
 		"no directory":   {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
 		"no patience":    {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
