@@ -248,7 +248,9 @@ func (n *Node) forPeers(p *parts) *rpc.Peers {
 // handOver gives this node's buckets to the others before it ends. That it
 // failed costs conflicts, or a call to a node that has gone, and nothing else.
 func (n *Node) handOver(ctx context.Context, p *parts) {
-	ctx, cancel := context.WithTimeout(ctx, 2*n.cfg.Cluster.DeadAfter)
+	// A node that says nothing is waited for until it counts as dead, but no
+	// longer than the drain itself may take.
+	ctx, cancel := context.WithTimeout(ctx, min(2*n.cfg.Cluster.DeadAfter, n.cfg.Shutdown.Timeout))
 	defer cancel()
 	if err := p.members.Drain(ctx); err != nil {
 		n.log.Warn().Err(err).Msg("the other nodes may still send commands here")

@@ -75,6 +75,27 @@ func (s *Store) Leave(ctx context.Context, node string) error {
 	})
 }
 
+// Forget removes a node's sign of life and its mark, unless it has given another
+// one than m since.
+func (s *Store) Forget(ctx context.Context, m Member) error {
+	return s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
+		k := s.memberKey(memberRows, m.Node)
+		raw, ok, err := tx.Get(k).Wait()
+		if err != nil || !ok {
+			return err
+		}
+		now, err := decodeMember(m.Node, raw)
+		if err != nil {
+			return corrupt("member "+m.Node, err)
+		}
+		if now.Run == m.Run && now.Beat == m.Beat {
+			tx.Clear(k)
+			tx.Clear(s.memberKey(memberDrain, m.Node))
+		}
+		return nil
+	})
+}
+
 // MarkDrain asks a node to drain, or takes that back.
 func (s *Store) MarkDrain(ctx context.Context, node string, drain bool) error {
 	return s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {

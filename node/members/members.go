@@ -28,6 +28,10 @@ type Config struct {
 	ForwardTimeout time.Duration
 }
 
+// forgetAfter is how long a node gives no sign of life, at the least, before
+// others remove the one that it left.
+const forgetAfter = 10 * time.Minute
+
 // DefaultConfig notices a node that is lost within seconds.
 func DefaultConfig() Config {
 	return Config{Interval: time.Second, DeadAfter: 4 * time.Second, ForwardTimeout: time.Second}
@@ -53,6 +57,8 @@ type Table interface {
 	Leave(ctx context.Context, node string) error
 	MarkDrain(ctx context.Context, node string, drain bool) error
 	Members(ctx context.Context) ([]store.Member, map[string]bool, error)
+	// Forget removes all of a node that has given no sign of life since m.
+	Forget(ctx context.Context, m store.Member) error
 }
 
 // Caller makes a call to the node that gave a sign of life, and to no other that
@@ -81,6 +87,8 @@ type Members struct {
 	draining atomic.Bool // because it ends
 	asked    atomic.Bool // because an operator said so
 	poke     chan struct{}
+	began    atomic.Bool
+	ended    chan struct{} // closed when Run has ended
 	view     atomic.Pointer[view]
 
 	mu      sync.Mutex
@@ -110,15 +118,17 @@ func New(cfg Config, self string, table Table, call Caller, about func() (int, u
 	}
 	m := &Members{
 		cfg: cfg, self: self, table: table, call: call, about: about, log: log,
-		run: rand.Uint64()>>1 | 1, poke: make(chan struct{}, 1), seen: map[string]*sighting{},
+		run: rand.Uint64()>>1 | 1, poke: make(chan struct{}, 1), ended: make(chan struct{}), seen: map[string]*sighting{},
 	}
 	m.view.Store(&view{nodes: []string{self}})
 	return m, nil
 }
 
 // Run gives signs of life under an address and watches those of others until
-// ctx ends, and then returns nil.
+// ctx ends, and then returns nil. It may be called once.
 func (m *Members) Run(ctx context.Context, address string) error {
+	m.began.Store(true)
+	defer close(m.ended)
 	m.mu.Lock()
 	m.address = address
 	m.mu.Unlock()
@@ -158,13 +168,31 @@ func (m *Members) turn(ctx context.Context) error {
 	werr := m.table.Heartbeat(ctx, own)
 	rows, drain, err := m.table.Members(ctx)
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	var dead []store.Member
 	if err == nil {
 		m.asked.Store(drain[m.self])
 		m.note(rows)
+		dead = m.dead()
 	}
 	m.look()
-	return errors.Join(werr, err)
+	m.mu.Unlock()
+	errs := []error{werr, err}
+	for _, d := range dead {
+		errs = append(errs, m.table.Forget(ctx, d))
+	}
+	return errors.Join(errs...)
+}
+
+// dead are the nodes that have been silent for so long that nobody waits for
+// them: were they kept, new ones would not find room. The caller holds mu.
+func (m *Members) dead() []store.Member {
+	var out []store.Member
+	for n, s := range m.seen {
+		if n != m.self && time.Since(s.changed) > max(forgetAfter, 2*m.cfg.DeadAfter) {
+			out = append(out, s.member)
+		}
+	}
+	return out
 }
 
 // note compares signs of life with those seen before. The caller holds mu.
@@ -309,5 +337,15 @@ func (m *Members) handedOver() bool {
 	return true
 }
 
-// Leave takes this node's sign of life away. Run must have ended.
-func (m *Members) Leave(ctx context.Context) error { return m.table.Leave(ctx, m.self) }
+// Leave takes this node's sign of life away, once Run has ended: a sign that was
+// still on its way would stay for good.
+func (m *Members) Leave(ctx context.Context) error {
+	if m.began.Load() {
+		select {
+		case <-m.ended:
+		case <-ctx.Done():
+			return fmt.Errorf("leave: %w", ctx.Err())
+		}
+	}
+	return m.table.Leave(ctx, m.self)
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,92 @@ func TestDrain(t *testing.T) {
 		}
 		if err := idle.Drain(short); !errors.Is(err, context.DeadlineExceeded) { // nobody writes its sign any more
 			t.Errorf("drain of a node that does not run: %v", err)
+		}
+	})
+}
+
+// A node that was killed leaves its sign of life behind. Were it there for ever,
+// nodes with new names would be refused one day.
+func TestDeadNodesAreForgotten(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it runs in fake time")
+	synctest.Test(t, func(t *testing.T) {
+		engine := testengine.Embedded(t, vfs.NewMem(), nil)
+		ctx := t.Context()
+		a, b := join(t, engine, "n1"), join(t, engine, "n2")
+		time.Sleep(5 * time.Second)
+		if err := a.table.MarkDrain(ctx, "n2", true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		b.end(t)
+		time.Sleep(forgetAfter - 10*time.Second)
+		if rows, marks, err := a.table.Members(ctx); err != nil || len(rows) != 2 || !marks["n2"] || len(a.Nodes()) != 2 {
+			t.Errorf("before its time: %+v, %v, %v", rows, marks, err)
+		}
+		time.Sleep(20 * time.Second)
+		if rows, marks, err := a.table.Members(ctx); err != nil || len(rows) != 1 || rows[0].Node != "n1" || len(marks) != 0 || len(a.Nodes()) != 1 {
+			t.Errorf("forgotten: %+v, %v, %v", rows, marks, err)
+		}
+		a.end(t)
+		// One that gave a sign of life meanwhile is not dead.
+		if err := a.table.Heartbeat(ctx, store.Member{Node: "n3", Run: 4, Beat: 7}); err != nil {
+			t.Fatal(err)
+		}
+		for _, old := range []store.Member{{Node: "n3", Run: 4, Beat: 6}, {Node: "n3", Run: 3, Beat: 7}, {Node: "n9"}} {
+			if err := a.table.Forget(ctx, old); err != nil {
+				t.Error(err)
+			}
+		}
+		if rows, _, err := a.table.Members(ctx); err != nil || len(rows) != 2 || rows[1].Node != "n3" {
+			t.Errorf("a node that lives: %+v, %v", rows, err)
+		}
+	})
+}
+
+// slowTable is one whose sign of life takes until it is let go, whatever became
+// of the caller, as a commit may.
+type slowTable struct {
+	Table
+	letGo chan struct{}
+	left  atomic.Bool
+}
+
+func (s *slowTable) Heartbeat(context.Context, store.Member) error { <-s.letGo; return nil }
+
+func (s *slowTable) Leave(context.Context, string) error { s.left.Store(true); return nil }
+
+// A node leaves after its last sign of life: one that came later would stay.
+func TestLeaveComesLast(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it runs in fake time")
+	synctest.Test(t, func(t *testing.T) {
+		st, err := store.Open(t.Context(), testengine.Embedded(t, vfs.NewMem(), nil), store.Options{Writer: "n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := &slowTable{Table: st, letGo: make(chan struct{})}
+		m, err := New(DefaultConfig(), "n1", table, nil, func() (int, uint64) { return 0, 0 }, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		go func() { done <- m.Run(ctx, "http://n1") }()
+		synctest.Wait()
+		stop()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := m.Leave(short); !errors.Is(err, context.DeadlineExceeded) || table.left.Load() {
+			t.Errorf("left before the last sign of life was through: %v", err)
+		}
+		go func() { done <- m.Leave(t.Context()) }()
+		close(table.letGo)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if !table.left.Load() {
+			t.Error("it did not leave")
 		}
 	})
 }
