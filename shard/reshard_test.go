@@ -354,6 +354,52 @@ func TestTurnstile(t *testing.T) {
 	})
 }
 
+// Commands on a budget that come one after the other without end keep none of
+// its buckets waiting: those that wait when one batch leaves go before the next.
+func TestTurnstileIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ts turnstiles
+		b := budget("b")
+		leave := ts.enter(b, true)
+		var through atomic.Int32
+		busy := make(chan struct{})
+		for range 3 {
+			go func() {
+				out := ts.enter(b, false)
+				through.Add(1)
+				<-busy
+				out()
+			}()
+			synctest.Wait()
+		}
+		next := make(chan int32)
+		go func() {
+			for range 2 {
+				leave()
+				leave = ts.enter(b, true)
+				next <- through.Load()
+			}
+			leave()
+		}()
+		synctest.Wait()
+		select {
+		case <-next:
+			t.Fatal("the next batch on the budget went in before buckets that had waited")
+		default:
+		}
+		close(busy)
+		for range 2 {
+			if got := <-next; got != 3 {
+				t.Errorf("%d of 3 buckets had their turn", got)
+			}
+		}
+		synctest.Wait()
+		if len(ts.open) != 0 {
+			t.Errorf("%d turnstiles are left", len(ts.open))
+		}
+	})
+}
+
 // The load of a bucket fades, and the number of buckets that are counted is
 // bounded.
 func TestLoads(t *testing.T) {

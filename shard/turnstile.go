@@ -22,9 +22,14 @@ type turnstiles struct {
 type turnstile struct {
 	inside  int  // batches of buckets that are committing
 	alone   bool // a batch on the budget is
-	waiting int  // batches on the budget that wait; no bucket's goes before them
-	users   int
-	changed chan struct{} // closed when somebody leaves
+	waiting int  // batches on the budget that wait; no bucket's goes before them,
+	// but for those that waited already when the last one left: owed of the
+	// parked ones have that right. So neither kind keeps the other waiting for
+	// longer than one turn.
+	parked, owed int
+	turn         int // how many batches on the budget have left
+	users        int
+	changed      chan struct{} // closed when somebody leaves
 }
 
 // enter waits for a batch's turn and returns what ends it.
@@ -42,16 +47,25 @@ func (ts *turnstiles) enter(id ledger.BudgetID, alone bool) (leave func()) {
 	if alone {
 		t.waiting++
 	}
-	for t.alone || (alone && t.inside > 0) || (!alone && t.waiting > 0) {
+	came, parks := t.turn, !alone && (t.alone || t.waiting > 0)
+	if parks {
+		t.parked++
+	}
+	for t.alone || (alone && t.inside+t.owed > 0) || (!alone && t.waiting > 0 && came == t.turn) {
 		changed := t.changed
 		ts.mu.Unlock()
 		<-changed
 		ts.mu.Lock()
 	}
-	if alone {
+	switch {
+	case alone:
 		t.waiting--
 		t.alone = true
-	} else {
+	case parks: // and so a batch on the budget has left
+		t.parked--
+		t.owed--
+		t.inside++
+	default:
 		t.inside++
 	}
 	ts.mu.Unlock()
@@ -62,7 +76,8 @@ func (ts *turnstiles) leave(id ledger.BudgetID, t *turnstile, alone bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if alone {
-		t.alone = false
+		t.alone, t.owed = false, t.parked
+		t.turn++
 	} else {
 		t.inside--
 	}
