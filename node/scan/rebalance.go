@@ -64,6 +64,9 @@ type watched struct {
 	since              time.Time // when the epoch was first seen
 	batches, conflicts uint64
 	queued             float64
+	// entries are those of the buckets in use when they were looked at last.
+	entries uint64
+	at      time.Time
 }
 
 // RebalanceCounters count since the start.
@@ -238,12 +241,19 @@ func stale(r *ledger.Rejection) bool {
 	}
 }
 
-// measure is the pressure on a budget since the last look at it.
+// measure is the pressure on a budget since the last look at it. What waits and
+// what conflicts is known of this node alone; how fast commands come, of all: a
+// bucket's ledger grows whoever works on it.
 func (r *Rebalance) measure(v *store.BudgetView) shard.Pressure {
 	now := time.Now()
 	n := v.Budget.Buckets()
 	var rate, queued float64
-	var batches, conflicts uint64
+	var batches, conflicts, entries uint64
+	for i := range v.Buckets {
+		if int(v.Buckets[i].ID.Index) < n {
+			entries += v.Buckets[i].Seq
+		}
+	}
 	for i, l := range r.loads.Loads(v.ID) {
 		if int(i) >= n {
 			continue
@@ -258,9 +268,13 @@ func (r *Rebalance) measure(v *store.BudgetView) shard.Pressure {
 		if len(r.watched) >= maxWatched {
 			clear(r.watched)
 		}
-		w = &watched{epoch: v.Epoch.Number, since: now, batches: batches, conflicts: conflicts}
+		w = &watched{epoch: v.Epoch.Number, since: now, batches: batches, conflicts: conflicts, entries: entries, at: now}
 		r.watched[v.ID] = w
 	}
+	if since := now.Sub(w.at).Seconds(); since > 0 && entries > w.entries {
+		rate = max(rate, float64(entries-w.entries)/since/float64(n))
+	}
+	w.entries, w.at = entries, now
 	w.queued = (w.queued + queued) / 2
 	m := shard.Pressure{Buckets: n, Queued: w.queued, Rate: rate, Left: shard.Left(v.Total), SinceChange: now.Sub(w.since)}
 	if batches > w.batches && conflicts >= w.conflicts {

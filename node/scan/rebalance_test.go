@@ -240,11 +240,16 @@ type pressed struct {
 	sent  []ledger.Command
 	code  ledger.Code
 	fault error
+	// grows is how many entries each bucket gets from one look to the next.
+	grows uint64
 }
 
 func (p *pressed) AllBudgets(_ context.Context, _ []byte, _ int, want func(*ledger.Budget) bool) (store.BudgetPage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for i := range p.view.Buckets {
+		p.view.Buckets[i].Seq += p.grows
+	}
 	page := store.BudgetPage{Looked: 1}
 	if want(&p.view.Budget) {
 		page.Budgets = []store.BudgetView{p.view}
@@ -320,6 +325,44 @@ func TestAdaptFollowsTheLoad(t *testing.T) {
 		}
 		if s := r.Status(); s.Resharded != 4 || s.Moves != 0 || s.Failed != 0 {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The leader may meet none of a busy budget's buckets, where other nodes have
+// them: their ledgers tell that they are in use.
+func TestAdaptShrinksNoBudgetThatOthersUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pressed{grows: 1000}
+		id := bookID("hot")
+		p.view.Budget = ledger.Budget{ID: id, State: ledger.BudgetOpen, Epoch: ledger.Epoch{Number: 1, Buckets: 4}}
+		p.view.Total = ledger.Balances{Funded: 100, Available: 100}
+		for i := range uint16(4) {
+			p.view.Buckets = append(p.view.Buckets, ledger.Bucket{ID: ledger.BucketID{Budget: id, Index: i}})
+		}
+		adapt := shard.DefaultAdapting()
+		adapt.Enabled, adapt.CoolDown = true, time.Minute
+		cfg := quick()
+		cfg.Enabled = false
+		r, err := NewRebalance(cfg, adapt, p, p, p, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass := func(n int) uint16 {
+			for range n {
+				if err := r.Pass(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+			}
+			return p.view.Epoch.Buckets
+		}
+		if got := pass(60); got != 4 {
+			t.Errorf("%d buckets of a budget that takes 400 commands a second", got)
+		}
+		p.grows = 1
+		if got := pass(60); got != 1 {
+			t.Errorf("%d buckets when all is quiet, want 1", got)
 		}
 	})
 }
