@@ -48,9 +48,9 @@ func TestClusterConfig(t *testing.T) {
 		"for nodes": {func(c *Config) {
 			c.Listen, c.TLS, c.Cluster.Advertise, c.Cluster.CAFile = "10.0.0.1:7420", TLS{certFile, keyFile}, advertiseAuto, certFile
 		}, ""},
-		"not a url":      {func(c *Config) { c.Cluster.Advertise = "10.0.0.1:7420" }, `cluster.advertise is "10.0.0.1:7420" (allowed: http://HOST:PORT, auto, or empty)`},
-		"no directory":   {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
-		"no patience":    {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
+		"not a url":    {func(c *Config) { c.Cluster.Advertise = "10.0.0.1:7420" }, `cluster.advertise is "10.0.0.1:7420" (allowed: http://HOST:PORT, auto, or empty)`},
+		"no directory": {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
+		"no patience":  {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
 	} {
 		cfg := testConfig()
 		c.change(&cfg)
