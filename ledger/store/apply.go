@@ -82,23 +82,30 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 // attempted remembers what an attempt of the transaction would write, so that
 // a later one can tell whether it landed.
 type attempted struct {
-	key  []byte // of a block it writes; nil if it writes none
-	hash [32]byte
+	// blocks are all that it writes: the end of a move in another bucket says
+	// too little to tell this attempt by.
+	blocks []blockMark
 	// rows are the reservation rows it writes, where it writes no block
 	// (tombstones, voids, recorded refusals).
 	rows    []kv.KeyValue
 	replies []Applied
 }
 
+// blockMark is a block's place and hash.
+type blockMark struct {
+	key  []byte
+	hash [32]byte
+}
+
 // landed looks whether an earlier attempt, whose outcome was unknown, is in
 // the store. A block is written once, and its hash covers writer, time and
-// every entry: the same hash in the same place is the same attempt. Its
+// every entry: the same hashes in the same places are the same attempt. Its
 // callers then get their first answers, not replays of them. An attempt
 // without a block landed if all its rows are just as it would have left them;
 // should another writer have made the very same rows, its answers are as true.
 func (s *Store) landed(tx kv.Tx, maybe []attempted) ([]Applied, error) {
 	for _, m := range maybe {
-		if m.key == nil {
+		if len(m.blocks) == 0 {
 			same, err := allThere(tx, m.rows)
 			if err != nil {
 				return nil, err
@@ -108,11 +115,17 @@ func (s *Store) landed(tx kv.Tx, maybe []attempted) ([]Applied, error) {
 			}
 			continue
 		}
-		v, ok, err := tx.Get(m.key).Wait()
-		if err != nil {
-			return nil, err
+		same := true
+		for _, bl := range m.blocks {
+			v, ok, err := tx.Get(bl.key).Wait()
+			if err != nil {
+				return nil, err
+			}
+			if same = ok && blockHash(s.blockIdentity(bl.key), v) == bl.hash; !same {
+				break
+			}
 		}
-		if ok && blockHash(s.blockIdentity(m.key), v) == m.hash {
+		if same {
 			return m.replies, nil
 		}
 	}

@@ -103,7 +103,7 @@ func (b *batch) flush() attempted {
 			k, offset := b.s.outboxKey(b.incarnation, partition, user)
 			b.tx.SetStampedKey(k, offset, encodePointer(st.ID, bl.first))
 			user++
-			mark.key, mark.hash = bl.key, bl.hash
+			mark.blocks = append(mark.blocks, blockMark{bl.key, bl.hash})
 		}
 		if !signals[partition] {
 			signals[partition] = true
