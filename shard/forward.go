@@ -194,6 +194,12 @@ func (l *lane) send(batch []*task) {
 			left = append(left, t)
 			continue
 		}
+		if early(&t.cmd, replies[i].Err) {
+			e.count.ranHere.Add(1)
+			t.strayed.Store(true)
+			e.enqueue(t, true)
+			continue
+		}
 		e.answer(t, replies[i])
 	}
 	if len(left) > 0 {
@@ -206,6 +212,14 @@ func (l *lane) send(batch []*task) {
 func notTaken(err error) bool {
 	r, ok := err.(*ledger.Rejection) //nolint:errorlint // replies hold rejections as they are
 	return ok && (r.Code == ledger.Draining || r.Code == ledger.Unavailable || r.Code == ledger.OutcomeUnknown)
+}
+
+// early says that by the other node's clock a hold does not expire yet. Whoever
+// sent the command went by this node's, and would find the hold due again and
+// again: so it is this node's that decides, as it is where nothing is forwarded.
+func early(c *ledger.Command, err error) bool {
+	r, ok := err.(*ledger.Rejection) //nolint:errorlint // replies hold rejections as they are
+	return ok && c.Op == ledger.OpExpire && r.Code == ledger.NotDue
 }
 
 // runHere puts tasks, and those that wait in the lane, into the queues of this

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
@@ -285,4 +286,31 @@ func TestForwardedReserveIsNotSkipped(t *testing.T) {
 		t.Errorf("reserve: %+v", r)
 	}
 	b.code(there, ledger.Overloaded)
+}
+
+// The leader's clock says what is due. A node that is behind does not keep the
+// holds in its buckets from expiring, nor is it given a rest for it.
+func TestForwardedExpiryGoesByTheLeadersClock(t *testing.T) {
+	a, b, p, id := pair(t)
+	st, err := store.Open(t.Context(), a.gate, store.Options{
+		Writer: "n3", Prefix: a.prefix, Now: func() time.Time { return time.Now().Add(24 * time.Hour) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader, err := New(DefaultConfig(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.SetPeers(p)
+	b.must(reserve(id, 1, 10))
+	expire := ledger.Command{Op: ledger.OpExpire, Key: orderKey(1), Budget: id}
+	b.refused(expire, ledger.NotDue)
+	if r, err := leader.Do(t.Context(), expire); err != nil || r.Outcome.State != ledger.StateExpired {
+		t.Errorf("expire: %+v, %v", r.Outcome, err)
+	}
+	a.must(reserve(id, 2, 10))
+	if s := leader.Stats(); s.RanHere != 1 || leader.lane("n2").rests() {
+		t.Errorf("%+v, rests %v", s, leader.lane("n2").rests())
+	}
 }
