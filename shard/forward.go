@@ -12,9 +12,13 @@ import (
 // ForwardLimit is the most commands that go to another node in one call.
 const ForwardLimit = 1000
 
-// restAfterFailure is how long nothing is forwarded to a node that did not
-// answer.
-const restAfterFailure = time.Second
+// Rests of a node that did not answer, in which nothing is forwarded to it:
+// twice as long with each failure in a row, so that a node which is alive but out
+// of reach costs callers its time-out less and less often.
+const (
+	firstRest = time.Second
+	maxRest   = 32 * time.Second
+)
 
 // Peers are the other nodes over the same store. It must be safe for concurrent
 // use.
@@ -34,10 +38,11 @@ type lane struct {
 	e    *Executor
 	node string
 
-	mu      sync.Mutex
-	tasks   []*task
-	running bool
-	rest    time.Time // until then nothing goes to the node
+	mu       sync.Mutex
+	tasks    []*task
+	running  bool
+	rest     time.Time // until then nothing goes to the node
+	failures int       // in a row
 }
 
 // place puts a task into the queue of its bucket: that of the preferred node,
@@ -187,6 +192,9 @@ func (l *lane) send(batch []*task) {
 		l.runHere(batch)
 		return
 	}
+	l.mu.Lock()
+	l.failures = 0
+	l.mu.Unlock()
 	e.count.forwarded.Add(uint64(len(batch)))
 	var left []*task
 	for i, t := range batch {
@@ -226,7 +234,8 @@ func early(c *ledger.Command, err error) bool {
 // node, and gives the other one a rest.
 func (l *lane) runHere(tasks []*task) {
 	l.mu.Lock()
-	l.rest = time.Now().Add(restAfterFailure)
+	l.rest = time.Now().Add(min(firstRest<<min(l.failures, 10), maxRest))
+	l.failures++
 	waiting := l.tasks
 	l.tasks = nil
 	l.mu.Unlock()

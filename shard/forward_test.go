@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -313,4 +314,30 @@ func TestForwardedExpiryGoesByTheLeadersClock(t *testing.T) {
 	if s := leader.Stats(); s.RanHere != 1 || leader.lane("n2").rests() {
 		t.Errorf("%+v, rests %v", s, leader.lane("n2").rests())
 	}
+}
+
+// A node that keeps failing is tried less and less often, and at once again when
+// it has answered.
+func TestRestsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peers{node: "n2", answer: func(_ int, cmds []ledger.Command) ([]ledger.Reply, error) {
+			return make([]ledger.Reply, len(cmds)), nil
+		}}
+		l := &lane{e: &Executor{peers: p}, node: "n2"}
+		for _, s := range []int{1, 2, 4, 8, 16, 32, 32} {
+			want := time.Duration(s) * time.Second
+			l.runHere(nil)
+			if time.Sleep(want - time.Nanosecond); !l.rests() {
+				t.Errorf("the rest ends before %s", want)
+			}
+			if time.Sleep(time.Nanosecond); l.rests() {
+				t.Errorf("the rest goes on after %s", want)
+			}
+		}
+		l.send(nil)
+		l.runHere(nil)
+		if time.Sleep(time.Second); l.rests() {
+			t.Error("the rest is longer than at first, once the node has answered")
+		}
+	})
 }
