@@ -14,10 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 

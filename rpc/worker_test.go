@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/coffer-ledger/coffer/ledger"
-	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
@@ -35,14 +34,12 @@ type queueWorld struct {
 
 func newQueueWorld(t *testing.T) *queueWorld {
 	t.Helper()
-	e, err := embedded.Open(embedded.Options{Dir: "/store", FS: vfs.NewMem(), CacheBytes: 4 << 20, MemTableBytes: 2 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, prefix := testengine.Open(t)
 	w := &queueWorld{T: t, leaving: make(chan struct{})}
 	w.leave = sync.OnceFunc(func() { close(w.leaving) })
 	now := func() time.Time { return time.Now().Add(time.Duration(w.offset.Load()) * time.Millisecond) }
-	if w.store, err = store.Open(t.Context(), e, store.Options{Writer: "n1", Now: now}); err != nil {
+	var err error
+	if w.store, err = store.Open(t.Context(), e, store.Options{Writer: "n1", Now: now, Prefix: prefix}); err != nil {
 		t.Fatal(err)
 	}
 	server, err := NewServer(DefaultConfig(), Deps{
@@ -63,9 +60,6 @@ func newQueueWorld(t *testing.T) *queueWorld {
 		w.leave()
 		w.client.Close()
 		hs.Close()
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	return w
 }
