@@ -9,11 +9,13 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/fact"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
 // The node dies after any of its commits: what it had begun is finished by the
 // next one, once.
 func TestCrashAnywhere(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it injects faults")
 	ctx := context.Background()
 	for at := range 12 {
 		b := newBench(t, DefaultConfig())
@@ -51,6 +53,7 @@ func TestCrashAnywhere(t *testing.T) {
 
 // Whatever befalls the commits, each fact takes effect once.
 func TestUnknownOutcomes(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it injects faults")
 	const conflict, landed, lost = embedded.FaultConflict, embedded.FaultUnknownLanded, embedded.FaultUnknownLost
 	for _, fates := range [][]embedded.FaultKind{
 		{landed},

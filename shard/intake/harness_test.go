@@ -17,11 +17,12 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/fact"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
 
 var clockStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
@@ -32,8 +33,7 @@ type tester interface {
 	Errorf(format string, args ...any)
 }
 
-// bench is an intake over a store in memory, with a clock that only the test
-// moves.
+// bench is an intake over a store with a clock that only the test moves.
 type bench struct {
 	tester
 	*Intake
@@ -46,11 +46,19 @@ type bench struct {
 
 func newBench(t testing.TB, cfg Config) *bench {
 	t.Helper()
-	b := open(t, cfg)
-	t.Cleanup(b.close)
+	if testengine.Name() == "embedded" {
+		b := open(t, cfg)
+		t.Cleanup(b.close)
+		return b
+	}
+	b := &bench{tester: t, close: func() {}} // the engine ends with the test
+	e, prefix := testengine.Open(t)
+	b.assemble(e, prefix, cfg)
 	return b
 }
 
+// open makes a bench over a store in memory, whose commits may be given fates;
+// for tests that need that, or a fresh store for each of many runs.
 func open(t tester, cfg Config) *bench {
 	t.Helper()
 	b := &bench{tester: t}
@@ -65,15 +73,15 @@ func open(t tester, cfg Config) *bench {
 		t.Fatalf("%v", err)
 	}
 	b.close = func() { _ = e.Close() }
-	b.assemble(e, cfg)
+	b.assemble(e, []byte("coffer"), cfg)
 	return b
 }
 
 // assemble makes a node's parts over an engine: also again, as after a crash.
-func (b *bench) assemble(e kv.Store, cfg Config) {
+func (b *bench) assemble(e kv.Store, prefix []byte, cfg Config) {
 	b.Helper()
 	var err error
-	if b.st, err = store.Open(context.Background(), e, store.Options{Writer: "n1", Now: b.now}); err != nil {
+	if b.st, err = store.Open(context.Background(), e, store.Options{Writer: "n1", Now: b.now, Prefix: prefix}); err != nil {
 		b.Fatalf("%v", err)
 	}
 	if b.exec, err = shard.New(shard.DefaultConfig(), b.st); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/fact"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
+	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
@@ -93,6 +94,7 @@ func TestJobRefundAfterSuccess(t *testing.T) {
 // A refund whose answer was lost lands before the success is told, or would land
 // after it: the net is the cost either way.
 func TestLostJobRefund(t *testing.T) {
+	testengine.OnlyEmbedded(t, "it injects faults")
 	for _, landsFirst := range []bool{true, false} {
 		b := newBench(t, DefaultConfig())
 		b.wallet(1000, 0)
