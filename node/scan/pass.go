@@ -164,6 +164,8 @@ func (e *Expiry) settled(ctx context.Context, b store.DueBlock, replies []ledger
 	for i, r := range replies {
 		var rej *ledger.Rejection
 		switch {
+		case r.Err == nil && r.Result.Replayed: // by another leader, just before
+			skipped++
 		case r.Err == nil:
 			expired++
 		case !errors.As(r.Err, &rej):
