@@ -35,19 +35,33 @@ func TestGroupMembersMeet(t *testing.T) {
 		}
 		results := make([]result, n)
 		var wg sync.WaitGroup
-		for i := range n {
-			wg.Go(func() {
-				results[i].kind = i % 6
-				tx, err := s.Begin(context.Background())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				memberOp(tx, i)
-				results[i].stamp, results[i].err = tx.Commit(context.Background())
-			})
+		start := func(from, to int) {
+			for i := from; i < to; i++ {
+				wg.Go(func() {
+					results[i].kind = i % 6
+					tx, err := s.Begin(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					memberOp(tx, i)
+					results[i].stamp, results[i].err = tx.Commit(context.Background())
+				})
+			}
+			synctest.Wait()
 		}
-		synctest.Wait()
+		// Some are in groups that wait for their sync. Then the pipeline is
+		// filled, so that all others gather in one group.
+		start(0, n/3)
+		for i := range maxSyncing + 1 {
+			wg.Go(func() {
+				if err := put(t, s, fmt.Sprint("filler", i)); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		start(n/3, n)
 		if got := s.Stats().Commits; got != 1 {
 			t.Errorf("%d commits acknowledged while the sync is held, want the one before", got)
 		}
