@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -27,16 +28,11 @@ Example:
 
 // Run reshards the budget.
 func (b *budgetReshard) Run(c *cli) error {
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ReshardBudgetResponse, error) {
+		return s.ReshardBudget(ctx, &cofferv1.ReshardBudgetRequest{Budget: b.Budget, Buckets: b.Buckets, IdempotencyKey: b.get()})
+	})
 	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ReshardBudget(ctx, &cofferv1.ReshardBudgetRequest{Budget: b.Budget, Buckets: b.Buckets, IdempotencyKey: b.get()})
-	if err != nil {
-		return b.hint(s.explain(err))
+		return b.hint(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)
@@ -59,16 +55,11 @@ Example:
 
 // Run shows the buckets.
 func (b *budgetBuckets) Run(c *cli) error {
-	s, err := c.dial()
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.GetBucketsResponse, error) {
+		return s.GetBuckets(ctx, b.Budget)
+	})
 	if err != nil {
 		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.GetBuckets(ctx, b.Budget)
-	if err != nil {
-		return s.explain(err)
 	}
 	if c.JSON {
 		return c.printMessage(res)

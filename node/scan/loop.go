@@ -159,3 +159,19 @@ func (l *loop) ready() error {
 	}
 	return nil
 }
+
+// pause waits until n things were worth the time since start.
+func pause(ctx context.Context, start time.Time, n, rate int) error {
+	wait := time.Duration(n)*time.Second/time.Duration(rate) - time.Since(start)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

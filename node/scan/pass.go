@@ -226,16 +226,5 @@ func (e *Expiry) pace(ctx context.Context, start time.Time, n int) error {
 		rate = e.cfg.CatchUpRate
 	}
 	e.mu.Unlock()
-	wait := time.Duration(n)*time.Second/time.Duration(rate) - time.Since(start)
-	if wait <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause(ctx, start, n, rate)
 }
