@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,12 @@ func contains(t *testing.T, text string, parts ...string) {
 		}
 	}
 }
+
+var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+
+// untimed is text without its times, whose digits may spell anything: 20.002
+// seconds past a minute has a "0.00" in it.
+func untimed(text string) string { return stamps.ReplaceAllString(text, "TIME") }
 
 // announced is the stderr of a server: it keeps what is written and tells the
 // URL once the server has logged it.
