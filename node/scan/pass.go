@@ -11,8 +11,15 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
-// maxCommands is the most reservations sent to the executor at once.
+// maxCommands is the most reservations that rows read together may hold, and
+// the most sent to the executor at once.
 const maxCommands = 512
+
+// bursts is in how many pieces the reservations of one second are sent. One
+// large piece a moment keeps the processors, the log and a bucket's queue from
+// customers for longer than a customer's own command takes; many small ones at
+// the same rate fit between theirs.
+const bursts = 100
 
 // pass walks all slots once, beginning where the last pass stopped, and ends
 // early when it has expired its limit. more says that due rows were left
@@ -120,15 +127,14 @@ func groups(blocks []store.DueBlock) [][]store.DueBlock {
 // of which all are settled. It returns how many reservations it looked at and
 // the rows it had to keep.
 func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int, kept []store.DueBlock, err error) {
-	start := time.Now()
 	var cmds []ledger.Command
 	for _, b := range blocks {
 		for _, it := range b.Keys {
 			cmds = append(cmds, ledger.Command{Op: ledger.OpExpire, Key: it.OrderKey, Attempt: it.Attempt, Budget: b.Bucket.Budget})
 		}
 	}
-	replies := e.exec.DoAll(ctx, cmds)
-	if err := ctx.Err(); err != nil {
+	replies, err := e.send(ctx, cmds)
+	if err != nil {
 		return 0, nil, err
 	}
 	drop := make([]store.DueBlock, 0, len(blocks))
@@ -153,7 +159,25 @@ func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int,
 	e.mu.Lock()
 	e.count.Rows += uint64(len(drop))
 	e.mu.Unlock()
-	return done, kept, e.pace(ctx, start, len(cmds))
+	return done, kept, nil
+}
+
+// send runs the commands in small pieces at the configured rate.
+func (e *Expiry) send(ctx context.Context, cmds []ledger.Command) ([]ledger.Reply, error) {
+	replies := make([]ledger.Reply, 0, len(cmds))
+	for len(replies) < len(cmds) {
+		start, rate := time.Now(), e.rate()
+		from := len(replies)
+		piece := min(max(1, rate/bursts), maxCommands, len(cmds)-from)
+		replies = append(replies, e.exec.DoAll(ctx, cmds[from:from+piece])...)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := pause(ctx, start, piece, rate); err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
 }
 
 // settled counts the replies of one row and says whether the row may go:
@@ -218,13 +242,12 @@ func (e *Expiry) extended(ctx context.Context, b store.DueBlock, early []int) (n
 	return n, nil
 }
 
-// pace waits until n reservations were worth the time since start.
-func (e *Expiry) pace(ctx context.Context, start time.Time, n int) error {
+// rate is how many reservations may expire in a second now.
+func (e *Expiry) rate() int {
 	e.mu.Lock()
-	rate := e.cfg.Rate
+	defer e.mu.Unlock()
 	if e.overdue() > e.cfg.CatchUpAfter {
-		rate = e.cfg.CatchUpRate
+		return e.cfg.CatchUpRate
 	}
-	e.mu.Unlock()
-	return pause(ctx, start, n, rate)
+	return e.cfg.Rate
 }
