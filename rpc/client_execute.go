@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"connectrpc.com/connect/v2"
@@ -43,7 +44,7 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 		for i, at := range index {
 			req.Commands[i] = commands[at]
 		}
-		res, err := call(ctx, c, kindCommand, c.reservations.Execute, req)
+		res, err := call(ctx, c, kindCommand, c.execute(req.Commands), req)
 		if err != nil {
 			for _, at := range index {
 				open(results, at, err)
@@ -59,7 +60,12 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 		var again []int
 		worst := &Error{}
 		for i, r := range res.GetResults() {
-			renumber(r.GetError().GetDetail(), index)
+			renumber(r.GetError().GetDetail(), func(i int) int {
+				if i < 0 || i >= len(index) {
+					return i
+				}
+				return index[i]
+			})
 			results[index[i]] = settle(results[index[i]], r)
 			if d := r.GetError().GetDetail(); d != nil && resend(d) {
 				again = append(again, index[i])
@@ -72,6 +78,25 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 			return nil
 		}
 		index = again
+	}
+}
+
+// execute is how to send these commands: with what other callers send, where
+// that is on and they are few, or by a request of their own.
+func (c *Client) execute(msgs []*cofferv1.Command) func(context.Context, *cofferv1.ExecuteRequest) (*cofferv1.ExecuteResponse, error) {
+	if c.gather == nil || len(msgs) > maxParcel {
+		return c.reservations.Execute
+	}
+	keys, ok := shareable(msgs...)
+	if !ok {
+		return c.reservations.Execute
+	}
+	return func(ctx context.Context, req *cofferv1.ExecuteRequest) (*cofferv1.ExecuteResponse, error) {
+		results, err := c.gather.send(ctx, req.GetCommands(), keys)
+		if err != nil {
+			return nil, err
+		}
+		return &cofferv1.ExecuteResponse{Results: results}, nil
 	}
 }
 
@@ -119,24 +144,24 @@ func giveUp(results []*cofferv1.CommandResult, err error) {
 
 // renumber turns the places of a batch, as the server counts them, into those
 // of the caller's list.
-func renumber(d *cofferv1.ErrorDetail, index []int) {
+func renumber(d *cofferv1.ErrorDetail, place func(int) int) {
 	if d == nil {
 		return
 	}
-	d.Field = renumberText(d.GetField(), index)
-	d.Message = renumberText(d.GetMessage(), index)
+	d.Field = renumberText(d.GetField(), place)
+	d.Message = renumberText(d.GetMessage(), place)
 }
 
-func renumberText(s string, index []int) string {
+func renumberText(s string, place func(int) int) string {
 	const prefix = "commands["
 	at := strings.Index(s, prefix)
 	if at < 0 {
 		return s
 	}
-	var i int
-	if _, err := fmt.Sscanf(s[at:], prefix+"%d]", &i); err != nil || i < 0 || i >= len(index) {
+	number, rest, ok := strings.Cut(s[at+len(prefix):], "]")
+	i, err := strconv.Atoi(number)
+	if !ok || err != nil {
 		return s
 	}
-	_, rest, _ := strings.Cut(s[at:], "]")
-	return fmt.Sprintf("%s%s%d]%s", s[:at], prefix, index[i], rest)
+	return fmt.Sprintf("%s%s%d]%s", s[:at], prefix, place(i), rest)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -22,90 +23,104 @@ const (
 	maxFlights = 2
 	// maxGathered is how many commands may wait for a batch.
 	maxGathered = 1 << 14
+	// maxParcel is how many commands a call may have to travel with others.
+	// A larger one is worth a request of its own.
+	maxParcel = 16
 )
 
-// errNotSent says that a command never left the client.
+// errNotSent says that a call's commands never left the client.
 var errNotSent = errors.New("the command was not sent")
 
-// gatherer sends the single calls that many callers make at once as batches.
-// A call costs most of its time in HTTP and framing, many times what the
+// gatherer sends the small calls that many callers make at once as batches.
+// A request costs most of its time in HTTP and framing, many times what a
 // command itself costs, so a crowd is served faster together.
 //
-// No command waits for a timer: a lone one is sent at once. While batches are
+// No call waits for a timer: a lone one is sent at once. While batches are
 // on their way, another leaves when as many commands wait as travel, or when
 // one returns: were it sent earlier, a crowd that is answered together would
 // fall into ever smaller batches. Each caller keeps its own deadline,
-// cancellation and answer. Two commands with one key never share a
-// batch, and the order of commands with one key is kept.
+// cancellation and answer. Two calls that use one key never share a
+// batch, and their order is kept. The commands of a call travel together, in
+// their order.
 type gatherer struct {
 	execute func(context.Context, []*cofferv1.Command) (*cofferv1.ExecuteResponse, error)
 
 	mu      sync.Mutex
-	queue   []*gathered
+	queue   []*parcel
+	waiting int // commands in the queue
 	flights int // batches on their way, and those about to leave
 	aloft   int // commands in the batches on their way
 }
 
-// gathered is one command on its way.
-type gathered struct {
-	msg  *cofferv1.Command
-	key  commandKey
-	done chan struct{}
-	res  *cofferv1.CommandResult
-	err  error
-	sent bool // guarded by gatherer.mu
+// parcel is the commands of one call on their way.
+type parcel struct {
+	msgs    []*cofferv1.Command
+	keys    []commandKey
+	done    chan struct{}
+	results []*cofferv1.CommandResult
+	err     error
+	sent    bool // guarded by gatherer.mu
 }
 
-// send runs one command once. Its error is the command's refusal, the error of
-// the batch it went with, or the end of ctx. It works on a copy: a caller that
-// left may change its message while the batch is still being written.
-func (g *gatherer) send(ctx context.Context, msg *cofferv1.Command) (*cofferv1.CommandResult, error) {
-	c, _ := commandOf("", msg)
-	t := &gathered{msg: proto.CloneOf(msg), key: keyOf(&c), done: make(chan struct{})}
+// send runs the commands of one call once and gives one result each. Its error
+// is that of the batch they went with, or the end of ctx. keys are what
+// shareable gave. It works on copies: a caller that left may change its
+// messages while the batch is still being written.
+func (g *gatherer) send(ctx context.Context, msgs []*cofferv1.Command, keys []commandKey) ([]*cofferv1.CommandResult, error) {
+	p := &parcel{msgs: make([]*cofferv1.Command, len(msgs)), keys: keys, done: make(chan struct{})}
+	for i, m := range msgs {
+		p.msgs[i] = proto.CloneOf(m)
+	}
 	g.mu.Lock()
-	if len(g.queue) >= maxGathered {
+	if g.waiting+len(msgs) > maxGathered {
 		g.mu.Unlock()
 		return nil, connect.NewError(connect.CodeUnavailable, "too many commands wait in this client").WithCause(errNotSent)
 	}
-	g.queue = append(g.queue, t)
-	if g.flights == 0 || g.flights < maxFlights && len(g.queue) >= g.aloft {
+	g.queue = append(g.queue, p)
+	g.waiting += len(msgs)
+	if g.flights == 0 || g.flights < maxFlights && g.waiting >= g.aloft {
 		g.flights++
 		go g.fly()
 	}
 	g.mu.Unlock()
 	select {
-	case <-t.done:
+	case <-p.done:
 	case <-ctx.Done():
-		if g.drop(t) {
+		if g.drop(p) {
 			return nil, errors.Join(ctx.Err(), errNotSent)
 		}
 		select {
-		case <-t.done: // the answer came with the end
+		case <-p.done: // the answer came with the end
 		default:
 			return nil, ctx.Err()
 		}
 	}
-	if t.err != nil {
-		return nil, t.err
-	}
-	if e := t.res.GetError(); e != nil {
-		return nil, refusalError(e.GetDetail())
-	}
-	return t.res, nil
+	return p.results, p.err
 }
 
-// drop takes a command back that was not sent yet.
-func (g *gatherer) drop(t *gathered) bool {
+// one runs a single command once. A refusal is an error, as that of a call of
+// its own.
+func (g *gatherer) one(ctx context.Context, msg *cofferv1.Command, keys []commandKey) (*cofferv1.CommandResult, error) {
+	results, err := g.send(ctx, []*cofferv1.Command{msg}, keys)
+	if err != nil {
+		return nil, err
+	}
+	if e := results[0].GetError(); e != nil {
+		return nil, refusalError(e.GetDetail())
+	}
+	return results[0], nil
+}
+
+// drop takes a call back that was not sent yet.
+func (g *gatherer) drop(p *parcel) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.sent {
+	if p.sent {
 		return false
 	}
-	for i, q := range g.queue {
-		if q == t {
-			g.queue = append(g.queue[:i], g.queue[i+1:]...)
-			break
-		}
+	if i := slices.Index(g.queue, p); i >= 0 {
+		g.queue = slices.Delete(g.queue, i, i+1)
+		g.waiting -= len(p.msgs)
 	}
 	return true
 }
@@ -116,52 +131,67 @@ func (g *gatherer) drop(t *gathered) bool {
 func (g *gatherer) fly() {
 	for {
 		runtime.Gosched()
-		batch := g.next()
+		batch, n := g.next()
 		if batch == nil {
 			return
 		}
 		g.deliver(batch)
 		g.mu.Lock()
-		g.aloft -= len(batch)
+		g.aloft -= n
 		g.mu.Unlock()
 	}
 }
 
-// next takes what waits, one command a key, up to a full batch. When that is
-// nothing, or less than what travels, the flight ends; the last one leaves
-// nothing behind.
-func (g *gatherer) next() []*gathered {
+// next takes what waits, no key twice, up to a full batch of n commands. When
+// that is nothing, or less than what travels, the flight ends; the last one
+// leaves nothing behind.
+func (g *gatherer) next() (batch []*parcel, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) == 0 || len(g.queue) < g.aloft {
+	if g.waiting == 0 || g.waiting < g.aloft {
 		g.flights--
-		return nil
+		return nil, 0
 	}
-	batch := make([]*gathered, 0, min(len(g.queue), MaxBatch))
-	keys := make(map[commandKey]bool, cap(batch))
+	batch = make([]*parcel, 0, len(g.queue))
+	seen := make(map[commandKey]bool, min(g.waiting, MaxBatch))
 	rest := g.queue[:0]
-	for _, t := range g.queue {
-		if len(batch) == MaxBatch || keys[t.key] {
-			rest = append(rest, t)
+	full := false
+	for _, p := range g.queue {
+		full = full || n+len(p.msgs) > MaxBatch
+		// The keys of a call that stays are seen, too: a later one must not overtake it.
+		if full || anySeen(seen, p.keys) {
+			rest = append(rest, p)
 			continue
 		}
-		keys[t.key] = true
-		t.sent = true
-		batch = append(batch, t)
+		p.sent = true
+		n += len(p.msgs)
+		batch = append(batch, p)
 	}
 	clear(g.queue[len(rest):])
 	g.queue = rest
-	g.aloft += len(batch)
-	return batch
+	g.waiting -= n
+	g.aloft += n
+	return batch, n
+}
+
+// anySeen reports whether one of the keys was seen before, and notes them all.
+func anySeen(seen map[commandKey]bool, keys []commandKey) (any bool) {
+	for _, k := range keys {
+		any = any || seen[k]
+	}
+	for _, k := range keys {
+		seen[k] = true
+	}
+	return any
 }
 
 // deliver sends a batch and hands out the answers. A batch that is refused as
 // a whole (one message in it is unreadable or far too large) is sent again in
-// halves, so that no command suffers for another's fault.
-func (g *gatherer) deliver(batch []*gathered) {
-	msgs := make([]*cofferv1.Command, len(batch))
-	for i, t := range batch {
-		msgs[i] = t.msg
+// halves, so that no call suffers for another's fault.
+func (g *gatherer) deliver(batch []*parcel) {
+	var msgs []*cofferv1.Command
+	for _, p := range batch {
+		msgs = append(msgs, p.msgs...)
 	}
 	res, err := g.execute(context.Background(), msgs)
 	if err != nil && len(batch) > 1 && certainlyRefused(err) {
@@ -169,16 +199,20 @@ func (g *gatherer) deliver(batch []*gathered) {
 		g.deliver(batch[len(batch)/2:])
 		return
 	}
-	if err == nil && len(res.GetResults()) != len(batch) {
+	results := res.GetResults()
+	if err == nil && len(results) != len(msgs) {
 		err = connect.NewError(connect.CodeInternal, "the batch has another number of results than of commands")
 	}
-	for i, t := range batch {
-		if err != nil {
-			t.err = err
-		} else {
-			t.res = res.GetResults()[i]
+	first := 0
+	for _, p := range batch {
+		if p.err = err; err == nil {
+			p.results = results[first : first+len(p.msgs) : first+len(p.msgs)]
+			for _, r := range p.results {
+				renumber(r.GetError().GetDetail(), func(i int) int { return i - first })
+			}
+			first += len(p.msgs)
 		}
-		close(t.done)
+		close(p.done)
 	}
 }
 
@@ -189,13 +223,22 @@ func certainlyRefused(err error) bool {
 	return !v.again && !v.unknown
 }
 
-// sendable reports whether a command can share a message with others: a
-// string that is not UTF-8 makes a whole message unreadable.
-func sendable(msg *cofferv1.Command) bool {
-	c, r := commandOf("", msg)
-	if r != nil {
-		return false
+// shareable reports whether commands can share a message with others, and
+// gives their keys: a string that is not UTF-8 makes a whole message
+// unreadable.
+func shareable(msgs ...*cofferv1.Command) ([]commandKey, bool) {
+	keys := make([]commandKey, len(msgs))
+	for i, m := range msgs {
+		c, r := commandOf("", m)
+		if r != nil || !readable(&c) {
+			return nil, false
+		}
+		keys[i] = keyOf(&c)
 	}
+	return keys, true
+}
+
+func readable(c *ledger.Command) bool {
 	for _, s := range [...]string{c.Key.Order, c.Key.Benefit, c.Budget.Funder, c.Budget.Key, c.ID, c.Currency, c.Correlation} {
 		if !utf8.ValidString(s) {
 			return false
@@ -206,10 +249,10 @@ func sendable(msg *cofferv1.Command) bool {
 			return false
 		}
 	}
-	return c.Quote == nil || sendableQuote(c.Quote)
+	return c.Quote == nil || readableQuote(c.Quote)
 }
 
-func sendableQuote(q *ledger.Quote) bool {
+func readableQuote(q *ledger.Quote) bool {
 	ok := utf8.ValidString(q.ID)
 	for _, l := range q.Lines {
 		ok = ok && utf8.ValidString(l.ID)
@@ -252,8 +295,12 @@ func alone(s string) string {
 func command[Req any, Res interface{ GetOutcome() *cofferv1.Outcome }](
 	ctx context.Context, c *Client, msg *cofferv1.Command, alone func(context.Context, *Req) (Res, error), req *Req,
 ) (*cofferv1.Outcome, error) {
-	if c.gather != nil && sendable(msg) {
-		return outcome(call(ctx, c, kindCommand, c.gather.send, msg))
+	if c.gather != nil {
+		if keys, ok := shareable(msg); ok {
+			return outcome(call(ctx, c, kindCommand, func(ctx context.Context, msg *cofferv1.Command) (*cofferv1.CommandResult, error) {
+				return c.gather.one(ctx, msg, keys)
+			}, msg))
+		}
 	}
 	send := func(ctx context.Context, req *Req) (*Res, error) {
 		res, err := alone(ctx, req)

@@ -48,11 +48,16 @@ func orderCommandNamed(order string) *cofferv1.Command {
 	}}}
 }
 
+func one(ctx context.Context, g *gatherer, msg *cofferv1.Command) (*cofferv1.CommandResult, error) {
+	keys, _ := shareable(msg)
+	return g.one(ctx, msg, keys)
+}
+
 // waiting blocks until n commands wait in the gatherer.
 func waiting(g *gatherer, n int) {
 	for {
 		g.mu.Lock()
-		got := len(g.queue)
+		got := g.waiting
 		g.mu.Unlock()
 		if got == n {
 			return
@@ -86,7 +91,7 @@ func newCrowd() *crowd { return &crowd{got: map[string]int{}, errs: map[string]e
 
 func (c *crowd) send(ctx context.Context, g *gatherer, name, order string) {
 	c.wg.Go(func() {
-		res, err := g.send(ctx, orderCommandNamed(order))
+		res, err := one(ctx, g, orderCommandNamed(order))
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.errs[name] = err
@@ -284,8 +289,8 @@ func TestOneCulpritFailsAlone(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	g := &gatherer{flights: maxFlights, queue: make([]*gathered, maxGathered)}
-	_, err := g.send(t.Context(), orderCommandNamed("o"))
+	g := &gatherer{flights: maxFlights, waiting: maxGathered}
+	_, err := one(t.Context(), g, orderCommandNamed("o"))
 	if v := judge(err, true); v.err.Code != connect.CodeUnavailable || v.unknown || !v.again {
 		t.Errorf("got %v: %+v", err, v)
 	}
@@ -315,7 +320,7 @@ func TestCallerMayReuseItsMessage(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	msg := orderCommandNamed("before")
 	ended := make(chan error)
-	go func() { _, err := g.send(ctx, msg); ended <- err }()
+	go func() { _, err := one(ctx, g, msg); ended <- err }()
 	batch := <-s.begun
 	leave()
 	<-ended
@@ -324,4 +329,90 @@ func TestCallerMayReuseItsMessage(t *testing.T) {
 		t.Errorf("the batch says %q", got)
 	}
 	s.end <- nil
+}
+
+// Small calls of several commands share batches, too: each stays whole and in
+// order, one that uses a key of another waits with all that it has, and a
+// refusal names the place in its own call.
+func TestSmallCallsTravelTogether(t *testing.T) {
+	var mu sync.Mutex
+	var batches [][]string
+	g := &gatherer{flights: maxFlights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+		res := answers(msgs)
+		var orders []string
+		for i, m := range msgs {
+			orders = append(orders, m.GetReserve().GetOrderId())
+			if m.GetReserve().GetOrderId() == "bad" {
+				field := fmt.Sprintf("commands[%d].ttl", i)
+				res.Results[i] = &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Error{Error: commandError(
+					&ledger.Rejection{Code: ledger.InvalidArgument, Field: field, Message: "has the same key as commands[" + fmt.Sprint(i-1) + "]"})}}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		batches = append(batches, orders)
+		return res, nil
+	}}
+	c := &Client{gather: g, opt: clientOptions{maxAttempts: 1}}
+	got := map[string][]*cofferv1.CommandResult{}
+	var wg sync.WaitGroup
+	total := 0
+	call := func(name string, orders ...string) {
+		var msgs []*cofferv1.Command
+		for _, o := range orders {
+			msgs = append(msgs, orderCommandNamed(o))
+		}
+		wg.Go(func() {
+			res, err := c.Execute(t.Context(), msgs)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got[name] = res
+		})
+		total += len(orders)
+		waiting(g, total)
+	}
+	call("first", "a", "b")
+	call("second", "b", "c")
+	call("third", "c", "d")
+	call("fourth", "e", "bad")
+	g.flights = 1
+	g.fly()
+	wg.Wait()
+	if want := "[[a b e bad] [b c] [c d]]"; fmt.Sprint(batches) != want {
+		t.Errorf("batches %v, want %s", batches, want)
+	}
+	for name, want := range map[string][]string{"first": {"a", "b"}, "second": {"b", "c"}, "third": {"c", "d"}} {
+		for i, r := range got[name] {
+			if r.GetOutcome().GetOrderId() != want[i] {
+				t.Errorf("%s[%d] is %v", name, i, r)
+			}
+		}
+	}
+	if d := got["fourth"][1].GetError().GetDetail(); d.GetField() != "commands[1].ttl" || d.GetMessage() != "has the same key as commands[0]" {
+		t.Errorf("the refusal says %v", d)
+	}
+}
+
+// What is large, or cannot share a message, goes by itself.
+func TestLargeCallsGoAlone(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t)
+	c.gather.execute = func(context.Context, []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+		return nil, errors.New("gathered")
+	}
+	var many []*cofferv1.Command
+	for i := range maxParcel + 1 {
+		many = append(many, orderCommandNamed(fmt.Sprint("o", i)))
+	}
+	for name, msgs := range map[string][]*cofferv1.Command{"many": many, "none": {{}}} {
+		if res, err := c.Execute(t.Context(), msgs); err != nil || len(res) != len(msgs) {
+			t.Errorf("%s: %d results, %v", name, len(res), err)
+		}
+	}
+	if _, err := c.Execute(t.Context(), many[:maxParcel]); err == nil {
+		t.Error("a small call was not gathered")
+	}
 }

@@ -104,7 +104,7 @@ func TestQuoteKeepsEveryField(t *testing.T) {
 	}
 	// A name that is not UTF-8 spoils no batch.
 	bad := &cofferv1.Command{Command: &cofferv1.Command_Reverse{Reverse: &cofferv1.ReverseRequest{Lines: []*cofferv1.RefundLine{{LineId: "\xff"}}}}}
-	if sendable(bad) {
+	if _, ok := shareable(bad); ok {
 		t.Error("a line that is not UTF-8 is sent with others")
 	}
 }
