@@ -20,7 +20,10 @@ import (
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) {
+	napper = func() (func(time.Duration), func()) { return time.Sleep, func() {} }
+	goleak.VerifyTestMain(m, testengine.Leaks()...)
+}
 
 // openMem opens an engine in memory.
 func openMem(context.Context, string) (kv.Store, error) {

@@ -168,6 +168,18 @@ func (b *Bench) watch(ctx context.Context, r *runner) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Audit checks what all rounds so far have stored. What it finds is a
 // *VoidError.
 func (b *Bench) Audit(ctx context.Context) (*Audit, error) {

@@ -57,8 +57,12 @@ func (r *runner) run(ctx context.Context) (*recorder, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.end.Add(drain))
 	defer cancel()
 	var wg sync.WaitGroup
-	for c := range r.cfg.Callers {
-		wg.Go(func() { r.caller(ctx, s, r.recs[c%recorders]) })
+	if r.cfg.Rate > 0 {
+		r.pace(ctx, s, &wg)
+	} else {
+		for c := range r.cfg.Callers {
+			wg.Go(func() { r.caller(ctx, s, r.recs[c%recorders]) })
+		}
 	}
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
@@ -86,32 +90,71 @@ func tickOf(d time.Duration) time.Duration {
 	return time.Minute
 }
 
-// caller takes arrivals until there are no more.
+// caller sends one task after the other until there are no more.
 func (r *runner) caller(ctx context.Context, s *schedule, rec *recorder) {
 	for {
 		i, due, ok := s.take()
 		if !ok || ctx.Err() != nil {
 			return
 		}
-		t := r.w.task(i)
-		if wait := time.Until(due); wait > 0 {
-			if !sleep(ctx, wait) {
-				return
-			}
-		}
-		r.do(ctx, t, due, rec)
+		r.do(ctx, r.w.task(i), due, rec)
 	}
 }
 
-// sleep waits, unless ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// napper is newNap, but in tests: the poller knows nothing of their clock.
+var napper = newNap
+
+// longestNap bounds how late the end of a run is noticed.
+const longestNap = 100 * time.Millisecond
+
+// arrival is a task and when it is due.
+type arrival struct {
+	task task
+	due  time.Time
+}
+
+// pace hands each arrival to a free caller when it is due. Callers are made as
+// they are needed: thousands that wait for their turn would give the garbage
+// collector their stacks to look at, in the process that is measured. When all
+// are busy, arrivals wait; their latency counts from when they were due.
+func (r *runner) pace(ctx context.Context, s *schedule, wg *sync.WaitGroup) {
+	nap, end := napper()
+	defer end()
+	free := make(chan arrival)
+	defer close(free)
+	for made := 0; ; {
+		i, due, ok := s.take()
+		if !ok {
+			return
+		}
+		a := arrival{r.w.task(i), due}
+		for wait := time.Until(due); wait > 0 && ctx.Err() == nil; wait = time.Until(due) {
+			nap(min(wait, longestNap))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case free <- a:
+			continue
+		default:
+		}
+		if made < r.cfg.Callers {
+			rec := r.recs[made%recorders]
+			made++
+			wg.Go(func() {
+				r.do(ctx, a.task, a.due, rec)
+				for a := range free {
+					r.do(ctx, a.task, a.due, rec)
+				}
+			})
+			continue
+		}
+		select {
+		case free <- a:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -254,3 +254,18 @@ func TestPreloadSettles(t *testing.T) {
 		t.Errorf("a target that is down: %v", err)
 	}
 }
+
+// Naps are never short, and their number is not bounded.
+func TestNap(t *testing.T) {
+	nap, end := newNap()
+	defer end()
+	for range 100 {
+		start := time.Now()
+		nap(100 * time.Microsecond)
+		if d := time.Since(start); d < 100*time.Microsecond {
+			t.Fatalf("a nap of 100 µs took %s", d)
+		}
+	}
+	nap(0)
+	nap(-time.Second)
+}
