@@ -132,7 +132,7 @@ func newClient(baseURL string, o clientOptions) *Client {
 		opt:          o, base: baseURL,
 	}
 	if !o.unary {
-		client.gather = &gatherer{execute: func(ctx context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+		client.gather = &gatherer{most: maxFlights, execute: func(ctx context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
 			return once(ctx, o.attemptTimeout, client.reservations.Execute, &cofferv1.ExecuteRequest{Commands: msgs})
 		}}
 	}

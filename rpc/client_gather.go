@@ -20,7 +20,7 @@ import (
 // Bounds of gathering.
 const (
 	// maxFlights is how many batches of one client may be on their way.
-	maxFlights = 2
+	maxFlights = 3
 	// maxGathered is how many commands may wait for a batch.
 	maxGathered = 1 << 14
 	// maxParcel is how many commands a call may have to travel with others.
@@ -43,6 +43,7 @@ var errNotSent = errors.New("the command was not sent")
 // batch, and their order is kept. The commands of a call travel together, in
 // their order.
 type gatherer struct {
+	most    int // batches on their way at once
 	execute func(context.Context, []*cofferv1.Command) (*cofferv1.ExecuteResponse, error)
 
 	mu      sync.Mutex
@@ -78,7 +79,7 @@ func (g *gatherer) send(ctx context.Context, msgs []*cofferv1.Command, keys []co
 	}
 	g.queue = append(g.queue, p)
 	g.waiting += len(msgs)
-	if g.flights == 0 || g.flights < maxFlights && g.waiting >= g.aloft {
+	if g.flights == 0 || g.flights < g.most && g.waiting >= g.aloft {
 		g.flights++
 		go g.fly()
 	}

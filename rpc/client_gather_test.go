@@ -15,6 +15,10 @@ import (
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
+// flights is how many batches fly at once in tests of what waits: as many as
+// lone commands start.
+const flights = 2
+
 // stage is an execute function that the test lets go, batch by batch.
 type stage struct {
 	begun chan []*cofferv1.Command
@@ -103,9 +107,9 @@ func (c *crowd) send(ctx context.Context, g *gatherer, name, order string) {
 
 func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
 	s := newStage()
-	g := &gatherer{execute: s.execute}
+	g := &gatherer{most: flights, execute: s.execute}
 	c := newCrowd()
-	for i := range maxFlights {
+	for i := range flights {
 		c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("first", i))
 		if batch := <-s.begun; len(batch) != 1 {
 			t.Fatalf("a lone command went with %d", len(batch))
@@ -120,12 +124,12 @@ func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
 	if batch := <-s.begun; len(batch) != n {
 		t.Errorf("%d of %d went with the next batch", len(batch), n)
 	}
-	for range maxFlights {
+	for range flights {
 		s.end <- nil
 	}
 	c.wg.Wait()
-	if len(c.got) != n+maxFlights {
-		t.Errorf("%d answers, want %d: %v", len(c.got), n+maxFlights, c.errs)
+	if len(c.got) != n+flights {
+		t.Errorf("%d answers, want %d: %v", len(c.got), n+flights, c.errs)
 	}
 	for order, times := range c.got {
 		if times != 1 {
@@ -138,7 +142,7 @@ func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
 // many are there, or until the crowd is answered.
 func TestFewDoNotFlyBesideACrowd(t *testing.T) {
 	s := newStage()
-	g := &gatherer{execute: s.execute, flights: maxFlights}
+	g := &gatherer{most: flights, execute: s.execute, flights: flights}
 	c := newCrowd()
 	send := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -184,9 +188,9 @@ func TestFewDoNotFlyBesideACrowd(t *testing.T) {
 
 func TestOneKeyNeverSharesABatch(t *testing.T) {
 	s := newStage()
-	g := &gatherer{execute: s.execute}
+	g := &gatherer{most: flights, execute: s.execute}
 	c := newCrowd()
-	for i := range maxFlights {
+	for i := range flights {
 		c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("first", i))
 		<-s.begun
 	}
@@ -218,10 +222,10 @@ func TestOneKeyNeverSharesABatch(t *testing.T) {
 
 func TestCancelledCommandLeavesItsBatchAlone(t *testing.T) {
 	s := newStage()
-	g := &gatherer{execute: s.execute}
+	g := &gatherer{most: flights, execute: s.execute}
 	c := newCrowd()
 	flying, stopFlying := context.WithCancel(t.Context())
-	for i := range maxFlights {
+	for i := range flights {
 		c.send(flying, g, fmt.Sprint("flying", i), fmt.Sprint("first", i))
 		<-s.begun
 	}
@@ -232,14 +236,14 @@ func TestCancelledCommandLeavesItsBatchAlone(t *testing.T) {
 	leave()
 	waiting(g, 1)
 	stopFlying()
-	for c.count() < 1+maxFlights { // the one that left the queue and those in flight have their errors
+	for c.count() < 1+flights { // the one that left the queue and those in flight have their errors
 		runtime.Gosched()
 	}
 	s.end <- nil
 	if batch := <-s.begun; len(batch) != 1 || batch[0].GetReserve().GetOrderId() != "s" {
 		t.Errorf("batch %v, want the one that stayed", batch)
 	}
-	for range maxFlights {
+	for range flights {
 		s.end <- nil
 	}
 	c.wg.Wait()
@@ -263,7 +267,7 @@ func (c *crowd) count() int {
 // A batch that is refused as a whole is taken apart: only the culprit fails.
 func TestOneCulpritFailsAlone(t *testing.T) {
 	refuse := connect.NewError(connect.CodeInvalidArgument, "message too large")
-	g := &gatherer{flights: maxFlights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+	g := &gatherer{most: flights, flights: flights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
 		for _, m := range msgs {
 			if m.GetReserve().GetOrderId() == "o5" {
 				return nil, refuse
@@ -289,7 +293,7 @@ func TestOneCulpritFailsAlone(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	g := &gatherer{flights: maxFlights, waiting: maxGathered}
+	g := &gatherer{most: flights, flights: flights, waiting: maxGathered}
 	_, err := one(t.Context(), g, orderCommandNamed("o"))
 	if v := judge(err, true); v.err.Code != connect.CodeUnavailable || v.unknown || !v.again {
 		t.Errorf("got %v: %+v", err, v)
@@ -316,7 +320,7 @@ func TestRefusalOutOfABatchReadsLikeOneAlone(t *testing.T) {
 // A caller that left owns its message again, also while the batch is written.
 func TestCallerMayReuseItsMessage(t *testing.T) {
 	s := newStage()
-	g := &gatherer{execute: s.execute}
+	g := &gatherer{most: flights, execute: s.execute}
 	ctx, leave := context.WithCancel(t.Context())
 	msg := orderCommandNamed("before")
 	ended := make(chan error)
@@ -337,7 +341,7 @@ func TestCallerMayReuseItsMessage(t *testing.T) {
 func TestSmallCallsTravelTogether(t *testing.T) {
 	var mu sync.Mutex
 	var batches [][]string
-	g := &gatherer{flights: maxFlights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+	g := &gatherer{most: flights, flights: flights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
 		res := answers(msgs)
 		var orders []string
 		for i, m := range msgs {

@@ -70,13 +70,13 @@ func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Re
 func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) []ledger.Reply {
 	g := &group{e: e, here: here, done: make(chan struct{})}
 	g.left.Store(int64(len(cmds)) + 1)
-	tasks := make([]task, len(cmds))
+	tasks, replies := make([]task, len(cmds)), make([]ledger.Reply, len(cmds))
 	open := make([]*task, 0, len(cmds))
 	refuse := e.admit(len(cmds))
 	term := store.TermOf(ctx)
 	for i := range cmds {
 		t := &tasks[i]
-		t.group, t.cmd = g, cmds[i].Normalize()
+		t.group, t.cmd, t.reply = g, cmds[i].Normalize(), &replies[i]
 		if term != 0 {
 			t.cmd.Term = term
 		}
@@ -95,11 +95,13 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 	g.finish() // the one that kept the group open while tasks were added
 	select {
 	case <-g.done:
-	case <-ctx.Done():
+	case <-ctx.Done(): // answers that are still to come must not change those that are given now
+		replies = make([]ledger.Reply, len(cmds))
+		for i := range tasks {
+			replies[i] = tasks[i].take(ctx)
+		}
 	}
-	replies := make([]ledger.Reply, len(cmds))
 	for i := range tasks {
-		replies[i] = tasks[i].take(ctx)
 		if !here { // the node that forwarded may still take the command itself
 			replies[i] = e.skip(&tasks[i].cmd, replies[i])
 		}

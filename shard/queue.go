@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,13 +63,13 @@ type task struct {
 	strayed  atomic.Bool // was rerouted or parked
 	taken    bool        // was in a batch, or is parked: it runs whatever its caller does
 	state    atomic.Int32
-	reply    ledger.Reply
+	reply    *ledger.Reply
 }
 
 // finish sets the answer. It reports whether the caller had left, so that
 // nobody else will count the command out.
 func (t *task) finish(r ledger.Reply) (orphan bool) {
-	t.reply = r
+	*t.reply = r
 	if t.followed {
 		t.group.mu.Lock()
 	}
@@ -110,7 +111,7 @@ func (t *task) take(ctx context.Context) ledger.Reply {
 		return ledger.Reply{Err: &ledger.Rejection{Code: ledger.Unavailable, Message: "the call ended before the command started", Cause: context.Cause(ctx)}}
 	}
 	if t.state.Load() == taskDone {
-		return t.reply
+		return *t.reply
 	}
 	return ledger.Reply{Err: &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the call ended while the command was being committed", Cause: context.Cause(ctx)}}
 }
@@ -251,11 +252,20 @@ func (q *queue) commit(batch []*task) {
 	}
 }
 
+// commandBufs are what batches hand to the store, used again by others.
+var commandBufs = sync.Pool{New: func() any { return new([]ledger.Command) }}
+
 // apply runs the store's transaction. The batch serves many callers, so its
 // context is its own. A panic outside of a command's decision may have
 // happened anywhere: what became of the batch is unknown.
 func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
-	cmds := make([]ledger.Command, len(batch))
+	buf := commandBufs.Get().(*[]ledger.Command) //nolint:forcetypeassert // it holds nothing else
+	cmds := slices.Grow((*buf)[:0], len(batch))[:len(batch)]
+	defer func() { // the store keeps nothing of them
+		clear(cmds)
+		*buf = cmds
+		commandBufs.Put(buf)
+	}()
 	alone := false
 	for i, t := range batch {
 		cmds[i] = t.cmd

@@ -15,7 +15,9 @@ type arena struct {
 	size  int
 }
 
-const arenaChunk = 4 << 10
+// arenaChunk is the first chunk's size: what a batch of a few commands reads
+// fits in. Further ones double.
+const arenaChunk = 1 << 10
 
 // grow returns a slice of n bytes for the caller to fill.
 func (a *arena) grow(n int) []byte {
