@@ -12,7 +12,7 @@ import (
 // collected, where GOGC does not say otherwise. What lives is a few megabytes
 // (data is in the engine, outside of the heap), so the runtime's own 100 would
 // collect many times a second, and each time callers wait for it.
-const gcPercent = 400
+const gcPercent = 800
 
 func main() {
 	if os.Getenv("GOGC") == "" {
