@@ -89,11 +89,12 @@ func WithAttemptTimeout(d time.Duration) Option {
 	return func(o *clientOptions) { o.attemptTimeout = d }
 }
 
-// WithoutBatching sends each command as a call of its own. By default, commands
-// that many callers give at once travel together in batches; no command waits
-// for company. A batch belongs to no caller, so what a caller keeps in its
-// context for the HTTP client (a span, credentials of one call) does not reach
-// it: use this option where that matters.
+// WithoutBatching sends each call as a request of its own. By default, what
+// many callers give at once travels together in batches, single commands and
+// calls of Execute with up to 16; no command waits for company. A batch belongs
+// to no caller, so what a caller keeps in its context for the HTTP client (a
+// span, credentials of one call) does not reach it: use this option where that
+// matters.
 func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
 
 // NewClient makes a client of the server at baseURL, such as

@@ -14,7 +14,8 @@ import (
 )
 
 // Execute runs any number of commands, in batches of up to MaxBatch, and gives
-// one result each, in order. Commands that were certainly not done, or got no
+// one result each, in order. A few commands travel with those of other callers
+// (see WithoutBatching). Commands that were certainly not done, or got no
 // answer, are sent again with the same keys.
 //
 // There is a result for every command even when the error is not nil: those
