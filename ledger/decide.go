@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -172,7 +173,7 @@ func replay(c *Command, rc *Receipt) Decision {
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
 		return reject(&Rejection{
 			Code: IdempotencyConflict, Fields: fields, Attempt: c.Attempt, State: rc.Outcome.State.String(),
-			Message: fmt.Sprintf("%s with this key was first sent with other values of %v", c.Op, fields),
+			Message: fmt.Sprintf("%s with this key was first sent with other values of %s", c.Op, strings.Join(fields, ", ")),
 		})
 	}
 	if rc.Rejection != "" {

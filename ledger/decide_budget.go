@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -95,7 +96,7 @@ func replayBudget(v *BudgetView, c *Command, rc *BudgetReceipt) BudgetDecision {
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
 		return BudgetDecision{Rejection: &Rejection{
 			Code: IdempotencyConflict, Field: "idempotency_key", Value: clip(c.ID), Fields: fields,
-			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %v", rc.Op, rc.Budget, fields),
+			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %s", rc.Op, rc.Budget, strings.Join(fields, ", ")),
 		}}
 	}
 	if v.Budget == nil {
@@ -115,7 +116,7 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 		if fields := differing(OpCreate, b.Definition, def); fields != nil {
 			return BudgetDecision{Rejection: &Rejection{
 				Code: IdempotencyConflict, Field: "budget", Value: b.ID.String(), Fields: fields,
-				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %v", fields),
+				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %s", strings.Join(fields, ", ")),
 			}}
 		}
 		first := *b

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -117,7 +118,7 @@ func (e refusedItem) Error() string {
 	d := e.detail
 	text := d.GetReason() + ": " + sentence(d, d.GetField())
 	if len(d.GetDifferingFields()) > 0 {
-		text += fmt.Sprintf("; differing: %v", d.GetDifferingFields())
+		text += fmt.Sprintf("; differing: %s", strings.Join(d.GetDifferingFields(), ", "))
 	}
 	return text + "; " + d.GetNext()
 }

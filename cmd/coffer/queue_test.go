@@ -26,7 +26,7 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "stats"), "no queues")
 	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "READY", "mail")
 	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "done before; this is the job now")
-	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: job \"a\" was first enqueued with other values of [payload]; differing: [payload]",
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: job \"a\" was first enqueued with other values of payload; differing: payload",
 		"queue", "enqueue", "mail", "a", "--payload", "bye", "--max-attempts", "1", "--server", s.url)
 	file := filepath.Join(t.TempDir(), "payload")
 	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {

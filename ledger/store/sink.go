@@ -112,7 +112,7 @@ func (s *Store) CreateSink(ctx context.Context, in Sink, from From) (out Sink, r
 		}
 		if old != nil {
 			if diff := sinkDiff(old, &in); len(diff) > 0 {
-				return &ledger.Rejection{Code: ledger.IdempotencyConflict, Fields: diff, Message: fmt.Sprintf("sink %s exists with other values of %v", in.Name, diff)}
+				return &ledger.Rejection{Code: ledger.IdempotencyConflict, Fields: diff, Message: fmt.Sprintf("sink %s exists with other values of %s", in.Name, strings.Join(diff, ", "))}
 			}
 			out, replayed = *old, !a.MayHaveCommitted
 			return nil

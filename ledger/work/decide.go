@@ -29,7 +29,7 @@ func Enqueue(now time.Time, cur *Job, r Request) (Decision, *ledger.Rejection) {
 	if fields := differing(&cur.Request, &r); fields != nil {
 		return Decision{}, &ledger.Rejection{
 			Code: ledger.IdempotencyConflict, Fields: fields, State: cur.State.String(),
-			Message: fmt.Sprintf("job %s was first enqueued with other values of %v", clip(r.Key.ID), fields),
+			Message: fmt.Sprintf("job %s was first enqueued with other values of %s", clip(r.Key.ID), strings.Join(fields, ", ")),
 		}
 	}
 	return Decision{Job: *cur, Replayed: true}, nil
