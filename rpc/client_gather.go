@@ -176,14 +176,14 @@ func (g *gatherer) next() (batch []*parcel, n int) {
 }
 
 // anySeen reports whether one of the keys was seen before, and notes them all.
-func anySeen(seen map[commandKey]bool, keys []commandKey) (any bool) {
+func anySeen(seen map[commandKey]bool, keys []commandKey) (again bool) {
 	for _, k := range keys {
-		any = any || seen[k]
+		again = again || seen[k]
 	}
 	for _, k := range keys {
 		seen[k] = true
 	}
-	return any
+	return again
 }
 
 // deliver sends a batch and hands out the answers. A batch that is refused as

@@ -259,7 +259,7 @@ var commandBufs = sync.Pool{New: func() any { return new([]ledger.Command) }}
 // context is its own. A panic outside of a command's decision may have
 // happened anywhere: what became of the batch is unknown.
 func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
-	buf := commandBufs.Get().(*[]ledger.Command) //nolint:forcetypeassert // it holds nothing else
+	buf, _ := commandBufs.Get().(*[]ledger.Command) // the pool holds nothing else
 	cmds := slices.Grow((*buf)[:0], len(batch))[:len(batch)]
 	defer func() { // the store keeps nothing of them
 		clear(cmds)
