@@ -244,13 +244,18 @@ func TestWorkerStops(t *testing.T) {
 	}
 }
 
+// aLease is long enough for a slow machine to extend it in time, at a third of
+// it. Tests that wait for that run beside each other.
+const aLease = 15 * time.Second
+
 // A lease that another took stops the handler, which then has no say.
 func TestWorkerLosesItsLease(t *testing.T) {
+	t.Parallel()
 	w := newQueueWorld(t)
 	w.enqueue("a")
-	started, ended := make(chan struct{}), make(chan error, 2)
+	started, ended := make(chan struct{}), make(chan error, 16)
 	stop := w.work(func(c *WorkerConfig) {
-		c.Lease = 600 * time.Millisecond
+		c.Lease = aLease
 		c.Observe = func(_ *cofferv1.QueueJob, err error) { ended <- err }
 	}, func(ctx context.Context, _ *cofferv1.QueueJob) error {
 		select {
@@ -287,6 +292,7 @@ func TestWorkerLosesItsLease(t *testing.T) {
 
 // A long job outlives its lease many times over, because the worker extends it.
 func TestWorkerExtends(t *testing.T) {
+	t.Parallel()
 	w := newQueueWorld(t)
 	w.enqueue("long")
 	go1, err := w.client.GetQueueJob(t.Context(), "q", "long")
@@ -295,7 +301,7 @@ func TestWorkerExtends(t *testing.T) {
 	}
 	extended := make(chan struct{})
 	once := sync.OnceFunc(func() { close(extended) })
-	w.work(func(c *WorkerConfig) { c.Lease = 6 * time.Second }, func(_ context.Context, job *cofferv1.QueueJob) error {
+	w.work(func(c *WorkerConfig) { c.Lease = aLease }, func(_ context.Context, job *cofferv1.QueueJob) error {
 		first := job.GetDueTime().AsTime()
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
