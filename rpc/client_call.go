@@ -19,15 +19,24 @@ const (
 func call[Req, Res any](
 	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req,
 ) (*Res, error) {
+	res, _, err := callTold(ctx, c, k, send, req)
+	return res, err
+}
+
+// callTold is call. With an answer, unknown tells that an earlier attempt may
+// have taken effect: a part of the answer that says "not done" speaks of the
+// last attempt only.
+func callTold[Req, Res any](
+	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req,
+) (res *Res, unknown bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, judge(err, false).err // nothing was sent
+		return nil, false, judge(err, false).err // nothing was sent
 	}
-	unknown := false
 	var before error
 	for attempt := 1; ; attempt++ {
 		res, err := once(ctx, c.opt.attemptTimeout, send, req)
 		if err == nil {
-			return res, nil
+			return res, unknown, nil
 		}
 		v := judge(err, ctx.Err() == nil)
 		v.err.Attempts = attempt
@@ -42,7 +51,7 @@ func call[Req, Res any](
 		// done" and "too busy" speak of the last attempt only.
 		v.err.Unknown = unknown && (v.again || v.unknown || v.err.Detail == nil)
 		if !v.again || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, v.err)) {
-			return nil, v.err
+			return nil, v.err.Unknown, v.err
 		}
 	}
 }

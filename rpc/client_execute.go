@@ -45,21 +45,19 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 		for i, at := range index {
 			req.Commands[i] = commands[at]
 		}
-		res, err := call(ctx, c, kindCommand, c.execute(req.Commands), req)
-		if err != nil {
-			for _, at := range index {
-				open(results, at, err)
-			}
-			return err
-		}
-		if len(res.GetResults()) != len(index) {
-			return &Error{
+		res, unknown, err := callTold(ctx, c, kindCommand, c.execute(ctx, req.Commands), req)
+		if err == nil && len(res.GetResults()) != len(index) {
+			err = &Error{
 				Code: connect.CodeInternal, Attempts: attempt, Unknown: true,
 				Cause: fmt.Errorf("%d commands got %d results", len(index), len(res.GetResults())),
 			}
 		}
-		var again []int
-		worst := &Error{}
+		if err != nil {
+			for _, at := range index {
+				open(results, at, err)
+			}
+			return doubt(err, results, index)
+		}
 		for i, r := range res.GetResults() {
 			renumber(r.GetError().GetDetail(), func(i int) int {
 				if i < 0 || i >= len(index) {
@@ -67,14 +65,12 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 				}
 				return index[i]
 			})
-			results[index[i]] = settle(results[index[i]], r)
-			if d := r.GetError().GetDetail(); d != nil && resend(d) {
-				again = append(again, index[i])
-				if d.GetRetryDelay().AsDuration() >= worst.Detail.GetRetryDelay().AsDuration() {
-					worst.Detail = d
-				}
+			if unknown {
+				open(results, index[i], ErrOutcomeUnknown)
 			}
+			results[index[i]] = settle(results[index[i]], r)
 		}
+		again, worst := unfinished(req.GetCommands(), res.GetResults(), index)
 		if len(again) == 0 || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, worst)) {
 			return nil
 		}
@@ -82,10 +78,39 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 	}
 }
 
+// unfinished picks what to send again of commands that stand at index in the
+// caller's list: what may pass then, and what was refused behind such a command
+// on the same benefit. That one was decided without what should have come
+// before it: a commit, say, that found no reservation. worst has the longest
+// delay that was asked for.
+func unfinished(msgs []*cofferv1.Command, got []*cofferv1.CommandResult, index []int) (again []int, worst *Error) {
+	worst = &Error{}
+	open := map[ledger.OrderKey]bool{}
+	for i, r := range got {
+		d := r.GetError().GetDetail()
+		if d == nil {
+			continue
+		}
+		c, _ := commandOf("", msgs[i])
+		if !resend(d) {
+			if open[c.Key] && ledger.Code(d.GetReason()) != ledger.DuplicateInBatch {
+				again = append(again, index[i])
+			}
+			continue
+		}
+		open[c.Key] = true
+		again = append(again, index[i])
+		if d.GetRetryDelay().AsDuration() >= worst.Detail.GetRetryDelay().AsDuration() {
+			worst.Detail = d
+		}
+	}
+	return again, worst
+}
+
 // execute is how to send these commands: with what other callers send, where
 // that is on and they are few, or by a request of their own.
-func (c *Client) execute(msgs []*cofferv1.Command) func(context.Context, *cofferv1.ExecuteRequest) (*cofferv1.ExecuteResponse, error) {
-	if c.gather == nil || len(msgs) > maxParcel {
+func (c *Client) execute(ctx context.Context, msgs []*cofferv1.Command) func(context.Context, *cofferv1.ExecuteRequest) (*cofferv1.ExecuteResponse, error) {
+	if len(msgs) > maxParcel || !c.gathers(ctx) {
 		return c.reservations.Execute
 	}
 	keys, ok := shareable(msgs...)
@@ -133,6 +158,21 @@ func open(results []*cofferv1.CommandResult, at int, err error) {
 	results[at] = settle(results[at], fail)
 }
 
+// doubt makes the error of a call match ErrOutcomeUnknown where one of its
+// commands stays open, by an earlier request perhaps than the one that failed.
+func doubt(err error, results []*cofferv1.CommandResult, index []int) error {
+	var e *Error
+	if !errors.As(err, &e) || e.Unknown {
+		return err
+	}
+	for _, at := range index {
+		if ledger.Code(results[at].GetError().GetDetail().GetReason()) == ledger.OutcomeUnknown {
+			e.Unknown = true
+		}
+	}
+	return err
+}
+
 // giveUp marks the commands that were never sent.
 func giveUp(results []*cofferv1.CommandResult, err error) {
 	for i, r := range results {
@@ -144,25 +184,32 @@ func giveUp(results []*cofferv1.CommandResult, err error) {
 }
 
 // renumber turns the places of a batch, as the server counts them, into those
-// of the caller's list.
+// of the caller's list. Places stand at the head of a field, and in what is said
+// of duplicates; elsewhere such a text is a name that somebody chose.
 func renumber(d *cofferv1.ErrorDetail, place func(int) int) {
 	if d == nil {
 		return
 	}
-	d.Field = renumberText(d.GetField(), place)
-	d.Message = renumberText(d.GetMessage(), place)
+	if strings.HasPrefix(d.GetField(), placePrefix) {
+		d.Field = renumberText(d.GetField(), place)
+	}
+	if ledger.Code(d.GetReason()) == ledger.DuplicateInBatch {
+		d.Message = renumberText(d.GetMessage(), place)
+	}
 }
 
+// placePrefix begins the name of a command's place in a batch.
+const placePrefix = "commands["
+
 func renumberText(s string, place func(int) int) string {
-	const prefix = "commands["
-	at := strings.Index(s, prefix)
+	at := strings.Index(s, placePrefix)
 	if at < 0 {
 		return s
 	}
-	number, rest, ok := strings.Cut(s[at+len(prefix):], "]")
+	number, rest, ok := strings.Cut(s[at+len(placePrefix):], "]")
 	i, err := strconv.Atoi(number)
 	if !ok || err != nil {
 		return s
 	}
-	return fmt.Sprintf("%s%s%d]%s", s[:at], prefix, place(i), rest)
+	return fmt.Sprintf("%s%s%d]%s", s[:at], placePrefix, place(i), rest)
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func (g *gatherer) send(ctx context.Context, msgs []*cofferv1.Command, keys []co
 	case <-p.done:
 	case <-ctx.Done():
 		if g.drop(p) {
-			return nil, errors.Join(ctx.Err(), errNotSent)
+			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
 		select {
 		case <-p.done: // the answer came with the end
@@ -108,6 +109,9 @@ func (g *gatherer) one(ctx context.Context, msg *cofferv1.Command, keys []comman
 	}
 	if e := results[0].GetError(); e != nil {
 		return nil, refusalError(e.GetDetail())
+	}
+	if results[0].GetOutcome() == nil {
+		return nil, connect.NewError(connect.CodeInternal, "the answer has neither an outcome nor an error")
 	}
 	return results[0], nil
 }
@@ -209,7 +213,12 @@ func (g *gatherer) deliver(batch []*parcel) {
 		if p.err = err; err == nil {
 			p.results = results[first : first+len(p.msgs) : first+len(p.msgs)]
 			for _, r := range p.results {
-				renumber(r.GetError().GetDetail(), func(i int) int { return i - first })
+				renumber(r.GetError().GetDetail(), func(i int) int {
+					if i < first || i >= first+len(p.msgs) {
+						return i
+					}
+					return i - first
+				})
 			}
 			first += len(p.msgs)
 		}
@@ -268,7 +277,6 @@ func readableQuote(q *ledger.Quote) bool {
 // got it.
 func refusalError(d *cofferv1.ErrorDetail) error {
 	d.Field = alone(d.GetField())
-	d.Message = alone(d.GetMessage())
 	r := &ledger.Rejection{
 		Code: ledger.Code(d.GetReason()), Field: d.GetField(), Value: d.GetValue(), Limit: d.GetLimit(), Message: d.GetMessage(),
 	}
@@ -280,14 +288,22 @@ func refusalError(d *cofferv1.ErrorDetail) error {
 	return e.WithDetail(detail)
 }
 
-// alone cuts the place in the batch out of a text: "commands[3].ttl" is "ttl".
-func alone(s string) string {
-	at := strings.Index(s, "commands[")
-	if at < 0 {
-		return s
+// alone cuts the place in the batch off a field: "commands[3].ttl" is "ttl".
+func alone(field string) string {
+	if !strings.HasPrefix(field, placePrefix) {
+		return field
 	}
-	_, rest, _ := strings.Cut(s[at:], "]")
-	return s[:at] + strings.TrimPrefix(rest, ".")
+	_, rest, _ := strings.Cut(field, "]")
+	return strings.TrimPrefix(rest, ".")
+}
+
+// gathers says whether what a call sends may travel with others'. A caller that
+// opened its call's headers may have put a tenant or credentials there.
+func (c *Client) gathers(ctx context.Context) bool {
+	if _, own := connect.CallInfoForClientContext(ctx); own {
+		return false
+	}
+	return c.gather != nil
 }
 
 // command runs one command on an order: with the others that are waiting, or
@@ -296,7 +312,7 @@ func alone(s string) string {
 func command[Req any, Res interface{ GetOutcome() *cofferv1.Outcome }](
 	ctx context.Context, c *Client, msg *cofferv1.Command, alone func(context.Context, *Req) (Res, error), req *Req,
 ) (*cofferv1.Outcome, error) {
-	if c.gather != nil {
+	if c.gathers(ctx) {
 		if keys, ok := shareable(msg); ok {
 			return outcome(call(ctx, c, kindCommand, func(ctx context.Context, msg *cofferv1.Command) (*cofferv1.CommandResult, error) {
 				return c.gather.one(ctx, msg, keys)

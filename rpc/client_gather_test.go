@@ -349,7 +349,7 @@ func TestSmallCallsTravelTogether(t *testing.T) {
 			if m.GetReserve().GetOrderId() == "bad" {
 				field := fmt.Sprintf("commands[%d].ttl", i)
 				res.Results[i] = &cofferv1.CommandResult{Result: &cofferv1.CommandResult_Error{Error: commandError(
-					&ledger.Rejection{Code: ledger.InvalidArgument, Field: field, Message: "has the same key as commands[" + fmt.Sprint(i-1) + "]"})}}
+					&ledger.Rejection{Code: ledger.DuplicateInBatch, Field: field, Message: "has the same key as commands[" + fmt.Sprint(i-1) + "]"})}}
 			}
 		}
 		mu.Lock()
