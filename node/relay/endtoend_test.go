@@ -30,7 +30,7 @@ import (
 func natsServer(t *testing.T, dir string, port int) (srv *server.Server, at int) {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true, JetStreamMaxMemory: 32 << 20, JetStreamMaxStore: 1 << 30,
+		Host: loopback(), Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true, JetStreamMaxMemory: 32 << 20, JetStreamMaxStore: 1 << 30,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +51,27 @@ func natsServer(t *testing.T, dir string, port int) (srv *server.Server, at int)
 		t.Fatal(err)
 	}
 	return srv, at
+}
+
+// loopback is an address of this machine whose ports nobody else uses: one that
+// a server gives up is free when it comes back.
+func loopback() string {
+	const own = "127.83.71.7"
+	ln, err := net.Listen("tcp", own+":0")
+	if err != nil {
+		return "127.0.0.1" // not every system has all of 127.0.0.0/8
+	}
+	_ = ln.Close()
+	return own
+}
+
+// patient is a context for calls to a server on a slow machine: those without a
+// deadline get five seconds from the NATS client.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // webhook is a receiver whose consumer is w.to; it verifies, loses answers and is
@@ -92,14 +113,14 @@ func (w *world) webhook(secret string, rnd *rand.Rand, down func() bool) *httpte
 }
 
 // readNATS hands what a stream has to the consumer, in the stream's order.
-func (w *world) readNATS(js jetstream.JetStream) (total int) {
+func (w *world) readNATS(ctx context.Context, js jetstream.JetStream) (total int) {
 	w.t.Helper()
-	st, err := js.Stream(w.t.Context(), "EVENTS")
+	st, err := js.Stream(ctx, "EVENTS")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for seq := st.CachedInfo().State.FirstSeq; seq <= st.CachedInfo().State.LastSeq && seq > 0; seq++ {
-		m, err := st.GetMsg(w.t.Context(), seq)
+		m, err := st.GetMsg(ctx, seq)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -196,7 +217,7 @@ func TestEndToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"coffer.>"}}); err != nil {
+	if _, err := js.CreateStream(patient(t), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"coffer.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "events"))
@@ -208,7 +229,7 @@ func TestEndToEnd(t *testing.T) {
 		w.create(sink.Config{Kind: sink.KindWebhook, Webhook: &sink.Webhook{
 			URL: hook.URL, Insecure: true, Keys: []sink.Key{{ID: "1", Secret: sink.Secret(secret)}}, Circuit: sink.Circuit{Open: sink.Duration(200 * time.Millisecond)},
 		}}),
-		w.create(sink.Config{Kind: sink.KindNATS, NATS: &sink.NATS{Servers: []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}}}),
+		w.create(sink.Config{Kind: sink.KindNATS, NATS: &sink.NATS{Servers: []string{fmt.Sprintf("nats://%s:%d", loopback(), port)}}}),
 		w.create(sink.Config{Kind: sink.KindKafka, Kafka: &sink.Kafka{Brokers: kafka.ListenAddrs(), Topic: "events", Plaintext: true}}),
 	}
 	cfg := DefaultConfig()
@@ -245,7 +266,7 @@ func TestEndToEnd(t *testing.T) {
 	w.caughtUp(ids)
 	end()
 	w.relays.Wait()
-	inNATS, inKafka := w.readNATS(js), w.readKafka(kafka)
+	inNATS, inKafka := w.readNATS(patient(t), js), w.readKafka(kafka)
 	w.check(ids...)
 	t.Logf("%d events; %d webhook deliveries, %d messages in the stream, %d records", len(w.ledgerEvents()), w.to.delivered-inNATS-inKafka, inNATS, inKafka)
 }

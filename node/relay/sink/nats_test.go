@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -21,7 +22,7 @@ import (
 func natsServer(t testing.TB, dir string, port int) *server.Server {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true, Username: "coffer", Password: "pass",
+		Host: loopback(), Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true, Username: "coffer", Password: "pass",
 		MaxPayload: 16 << 10, JetStreamMaxMemory: 32 << 20, JetStreamMaxStore: 1 << 30,
 	})
 	if err != nil {
@@ -32,6 +33,27 @@ func natsServer(t testing.TB, dir string, port int) *server.Server {
 		t.Fatal("the NATS server did not start")
 	}
 	return srv
+}
+
+// loopback is an address of this machine whose ports nobody else uses: one that
+// a server gives up is free when it comes back.
+func loopback() string {
+	const own = "127.83.71.6"
+	ln, err := net.Listen("tcp", own+":0")
+	if err != nil {
+		return "127.0.0.1" // not every system has all of 127.0.0.0/8
+	}
+	_ = ln.Close()
+	return own
+}
+
+// patient is a context for calls to a server on a slow machine: those without a
+// deadline get five seconds from the NATS client.
+func patient(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func stop(srv *server.Server) {
@@ -58,7 +80,7 @@ func portOf(t testing.TB, srv *server.Server) int {
 
 func openNATS(t testing.TB, srv *server.Server, change func(*NATS)) *natsSink {
 	t.Helper()
-	n := &NATS{Servers: []string{fmt.Sprintf("nats://127.0.0.1:%d", portOf(t, srv))}, User: "coffer", Password: "pass"}
+	n := &NATS{Servers: []string{fmt.Sprintf("nats://%s:%d", loopback(), portOf(t, srv))}, User: "coffer", Password: "pass", Timeout: Duration(time.Minute)}
 	if change != nil {
 		change(n)
 	}
@@ -72,11 +94,11 @@ func openNATS(t testing.TB, srv *server.Server, change func(*NATS)) *natsSink {
 
 func streamOf(t testing.TB, s *natsSink, maxSize int32) jetstream.Stream {
 	t.Helper()
-	js, err := s.stream(t.Context())
+	js, err := s.stream(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"coffer.>"}, MaxMsgSize: maxSize})
+	st, err := js.CreateStream(patient(t), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"coffer.>"}, MaxMsgSize: maxSize})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,13 +108,14 @@ func streamOf(t testing.TB, s *natsSink, maxSize int32) jetstream.Stream {
 // read takes all that a stream has, as a consumer would.
 func read(t *testing.T, st jetstream.Stream, n uint64) *inbox {
 	t.Helper()
-	info, err := st.Info(t.Context())
+	ctx := patient(t)
+	info, err := st.Info(ctx)
 	if err != nil || info.State.Msgs != n {
 		t.Fatalf("the stream has %d messages, want %d (%v)", info.State.Msgs, n, err)
 	}
 	in := newInbox()
 	for seq := uint64(1); seq <= n; seq++ {
-		m, err := st.GetMsg(t.Context(), seq)
+		m, err := st.GetMsg(ctx, seq)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,6 +64,7 @@ func TestWebhookFaults(t *testing.T) {
 	defer srv.Close()
 	s, err := Open(Config{Kind: KindWebhook, Webhook: &Webhook{
 		URL: srv.URL, Insecure: true, Keys: []Key{{ID: "k2", Secret: secretTwo}, {ID: "k1", Secret: secretOne}}, Concurrency: 4, Circuit: Circuit{Failures: MaxFailures},
+		Timeout: Duration(MaxTimeout), // what times out comes twice, too
 	}}, Deps{Private: true})
 	if err != nil {
 		t.Fatal(err)
