@@ -31,7 +31,7 @@ func TestTwoNodesOnOneBucket(t *testing.T) {
 		for i := range orders {
 			wg.Go(func() {
 				for _, c := range []ledger.Command{reserve(id, i, 10), {Op: ledger.OpCommit, Key: orderKey(i), Budget: id}} {
-					r, err := node.Do(context.Background(), c)
+					r, err := again(node.Executor, c)
 					if err != nil {
 						t.Error(err)
 						return

@@ -281,7 +281,7 @@ func TestIntegrityDoubts(t *testing.T) {
 // wallets in debt, closed budgets, and two loops at once.
 func TestIntegrityLeavesHealthyBudgetsAlone(t *testing.T) {
 	b := openBooks(t)
-	hot, sink := b.funded("hot", 4, 1_000_000, ledger.Policy{}), b.funded("sink", 2, 100, ledger.Policy{})
+	hot, sink := b.funded("hot", 4, 1<<40, ledger.Policy{}), b.funded("sink", 2, 100, ledger.Policy{})
 	wallet := bookID("wallet")
 	b.must(ledger.Command{Op: ledger.OpCreate, Kind: ledger.KindWallet, Budget: wallet, Currency: "CREDIT", Buckets: 1, Policy: ledger.Policy{DebtCap: 100, Overdraft: 100}},
 		ledger.Command{Op: ledger.OpCharge, Key: ledger.JobKey("t", "j1"), Budget: wallet, Amount: 60, Currency: "CREDIT"})

@@ -191,7 +191,8 @@ func TestRebalanceWalksAllBudgets(t *testing.T) {
 // kept, nothing is moved twice for one reason, and the audit is in order.
 func TestTwoRebalancersUnderLoad(t *testing.T) {
 	b := openBooks(t)
-	id := b.funded("hot", 8, 1_000_000, ledger.Policy{Exhaustion: ledger.Exact})
+	const funds = 1 << 40 // however long it takes, the customers do not run out of it
+	id := b.funded("hot", 8, funds, ledger.Policy{Exhaustion: ledger.Exact})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for w := range 4 {
@@ -225,7 +226,7 @@ func TestTwoRebalancersUnderLoad(t *testing.T) {
 	cancel()
 	wg.Wait()
 	v, err := b.store.Budget(t.Context(), id)
-	if err != nil || v.Total.Funded != 1_000_000 || v.Total.Available+v.Total.Committed != 1_000_000 {
+	if err != nil || v.Total.Funded != funds || v.Total.Available+v.Total.Committed != funds {
 		t.Errorf("%+v, %v", v.Total, err)
 	}
 	b.audit()
