@@ -139,7 +139,7 @@ func TestServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, n, nil)
-	c := rpc.NewClient(r.url)
+	c := rpc.NewClient(r.url, rpc.WithAttemptTimeout(patience))
 	defer c.Close()
 	fund(t, c, 4)
 	if err := reserve(t.Context(), c, "o1", time.Hour); err != nil {
@@ -148,7 +148,7 @@ func TestServes(t *testing.T) {
 	if err := reserve(t.Context(), c, "o1", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	g := rpc.NewClient(r.url, rpc.WithProtocol(rpc.ProtocolGRPC)) // HTTP/2 without TLS
+	g := rpc.NewClient(r.url, rpc.WithProtocol(rpc.ProtocolGRPC), rpc.WithAttemptTimeout(patience)) // HTTP/2 without TLS
 	defer g.Close()
 	if err := reserve(t.Context(), g, "o2", time.Millisecond); err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestDrainDelay(t *testing.T) {
 	}
 	r := start(t, n, nil)
 	t.Cleanup(end)
-	c := rpc.NewClient(r.url, rpc.WithMaxAttempts(1))
+	c := rpc.NewClient(r.url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(patience))
 	defer c.Close()
 	fund(t, c, 1)
 	r.stop()

@@ -261,6 +261,10 @@ func TestSinkService(t *testing.T) {
 		}
 		w.ok(w.client.Release(ctx, &cofferv1.ReleaseRequest{OrderId: "o-2", BenefitKey: "coupon:A"}))
 		e.until(w.T, "an event under the new configuration", func() bool { return len(e.types("default/reservations/o-2/coupon:A")) == 2 })
+		e.until(w.T, "the cursors to be written", func() bool {
+			res, err := w.client.GetSink(ctx, "hook")
+			return err == nil && !slices.ContainsFunc(res.GetCursors(), func(c *cofferv1.SinkCursor) bool { return c.GetBehindBlocks() > 0 })
+		})
 		if got, err := w.client.PauseSink(ctx, "hook", "enough"); err != nil || got.GetState() != cofferv1.SinkState_SINK_STATE_PAUSED || got.GetReason() != "enough" {
 			t.Errorf("paused: %v (%v)", got, err)
 		}

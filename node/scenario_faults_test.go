@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -98,7 +99,7 @@ func TestLostTryLeavesNoClaim(t *testing.T) {
 		return f
 	}}
 	w := newWorld(t, testengine.Embedded(t, vfs.NewMem(), faults), []byte("coffer"))
-	once := rpc.NewClient(w.url, rpc.WithMaxAttempts(1))
+	once := rpc.NewClient(w.url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(time.Minute))
 	defer once.Close()
 	ctx := context.Background()
 	b := w.budget("spring", 4, 1000, nil)
