@@ -184,8 +184,8 @@ func TestImportInterrupted(t *testing.T) {
 		out, errs string
 	}
 	done := make(chan ended, 1)
-	go func() {
-		code, out, errs := coffer(t, "import", file, "--budget", "B", "--batch", "50", "--timeout", "5s", "--json", "--server", s.url)
+	go func() { // in so many calls that it is far from its end when it is interrupted
+		code, out, errs := coffer(t, "import", file, "--budget", "B", "--batch", "5", "--timeout", "5s", "--json", "--server", s.url)
 		done <- ended{code, out, errs}
 	}()
 	until(t, "the first rows", func() bool { return !strings.Contains(s.cli(t, "budget", "get", "B"), "100,000.00  100,000.00") })

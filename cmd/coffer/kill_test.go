@@ -62,7 +62,7 @@ func TestKill(t *testing.T) {
 
 	for round := range rounds {
 		cmd, url := child(t, dir, hook.env()...)
-		opts := []rpc.Option{rpc.WithMaxAttempts(1)}
+		opts := []rpc.Option{rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(patience)}
 		if round%2 == 0 {
 			opts = append(opts, rpc.WithoutBatching())
 		}
@@ -194,7 +194,8 @@ func TestTerminate(t *testing.T) {
 func TestDrain(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
-	client := rpc.NewClient(s.url, rpc.WithMaxAttempts(1), rpc.WithoutBatching())
+	// An attempt that is given up may take effect all the same.
+	client := rpc.NewClient(s.url, rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(patience), rpc.WithoutBatching())
 	defer client.Close()
 	prepare(t, client, 0)
 	var mu sync.Mutex

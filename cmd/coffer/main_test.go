@@ -142,6 +142,7 @@ func serveEnv(t *testing.T, dir string, env []string, args ...string) *served {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &served{log: newAnnounced(), stop: cancel, done: make(chan int, 1)}
+	env = append([]string{"COFFER_SHUTDOWN_TIMEOUT=" + patience.String()}, env...)
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--store", dir, "--log-format", "json"}, args...)
 	go func() { s.done <- run(ctx, args, io.Discard, s.log, env) }()
 	t.Cleanup(func() { s.end(t) })

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -34,8 +35,8 @@ func newLedger(t *testing.T) (dir string) {
 
 func TestStoreCheck(t *testing.T) {
 	dir := newLedger(t)
-	contains(t, must(t, "store", "check", "--store", dir), "embedded", "format       1\n", "incarnation  1\n", " ms\n", "\nstore: ok\n")
-	got := decode[checked](t, must(t, "store", "check", "--store", "embedded:"+dir, "--json"))
+	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", " ms\n", "\nstore: ok\n")
+	got := decode[checked](t, must(t, "store", "check", "--store", "embedded:"+dir, "--json", "--timeout", patience.String()))
 	if !got.OK || got.Engine != "embedded" || got.Format != 1 || got.Incarnation != 1 || got.WriteMS <= 0 || got.ReadMS < 0 || got.Problem != "" {
 		t.Errorf("check --json: %+v", got)
 	}
@@ -120,8 +121,8 @@ func TestStoreCheckExplains(t *testing.T) {
 	} {
 		t.Run(tc.problem+" "+tc.words, func(t *testing.T) {
 			place := tc.place(t)
-			fails(t, exitFailed, tc.words, "store", "check", "--store", place)
-			code, out, errs := coffer(t, "store", "check", "--store", place, "--json")
+			fails(t, exitFailed, tc.words, "store", "check", "--store", place, "--timeout", patience.String())
+			code, out, errs := coffer(t, "store", "check", "--store", place, "--json", "--timeout", patience.String())
 			if got := decode[checked](t, out); code != exitFailed || got.OK || got.Problem != tc.problem || !strings.Contains(got.Error, tc.words) || !strings.Contains(errs, tc.words) {
 				t.Errorf("exit code %d, %+v; want the problem %s and %q\n%s", code, got, tc.problem, tc.words, errs)
 			}
@@ -151,19 +152,25 @@ func TestStoreCheckMakesNothing(t *testing.T) {
 
 // A step that hangs is left behind, and named.
 func TestStoreCheckNeverHangs(t *testing.T) {
-	stuck, left := make(chan struct{}), make(chan struct{})
-	s := atStore{Store: "embedded:x", Timeout: time.Millisecond}
-	err := s.bounded(&cli{ctx: t.Context()}, func(_ *cli, step func(string)) error {
-		defer close(left)
-		step("wait for a disk")
-		<-stuck
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		stuck, left := make(chan struct{}), make(chan struct{})
+		s := atStore{Store: "embedded:x", Timeout: time.Second}
+		start := time.Now()
+		err := s.bounded(&cli{ctx: t.Context()}, func(_ *cli, step func(string)) error {
+			defer close(left)
+			step("wait for a disk")
+			<-stuck
+			return nil
+		})
+		if err == nil || storeProblem(err) != "TIMEOUT" || !strings.Contains(err.Error(), "it hangs at: wait for a disk") {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took != s.Timeout+hangGrace {
+			t.Errorf("it took %s, want %s", took, s.Timeout+hangGrace)
+		}
+		close(stuck)
+		<-left
 	})
-	if err == nil || storeProblem(err) != "TIMEOUT" || !strings.Contains(err.Error(), "it hangs at: wait for a disk") {
-		t.Errorf("got %v", err)
-	}
-	close(stuck)
-	<-left
 }
 
 // After a restore the incarnation is raised, offline; nothing else changes.
