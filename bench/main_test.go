@@ -8,7 +8,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -22,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	napper = func() (func(time.Duration), func()) { return time.Sleep, func() {} }
-	goleak.VerifyTestMain(m, testengine.Leaks()...)
+	testengine.Main(m)
 }
 
 // openMem opens an engine in memory.

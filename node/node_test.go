@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -26,7 +25,7 @@ import (
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) { testengine.Main(m) }
 
 // patience bounds every wait of the tests.
 const patience = 2 * time.Minute

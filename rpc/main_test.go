@@ -11,14 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) { testengine.Main(m) }
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 )
 
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(childEnv)
 		main()
 	}
-	goleak.VerifyTestMain(m, testengine.Leaks()...)
+	testengine.Main(m)
 }
 
 // coffer runs one command line in this process.

@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -23,7 +22,7 @@ import (
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) { testengine.Main(m) }
 
 // gate is one node's way to the store that all share. Its commits can be held,
 // as if the process were paused in the middle of them, or fail for good.

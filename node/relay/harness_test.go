@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/event"
@@ -22,7 +21,7 @@ import (
 	"github.com/coffer-ledger/coffer/node/relay/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) { testengine.Main(m) }
 
 var hook = store.SinkID{Tenant: "t1", Name: "hook"}
 

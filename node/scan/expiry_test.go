@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testengine.Leaks()...) }
+func TestMain(m *testing.M) { testengine.Main(m) }
 
 // world is an index and an executor over the same few reservations.
 type world struct {

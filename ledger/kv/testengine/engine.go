@@ -3,8 +3,10 @@ package testengine
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
@@ -63,4 +65,24 @@ func OnlyEmbedded(t testing.TB, why string) {
 	if Name() != "embedded" {
 		t.Skipf("only on the embedded engine: %s", why)
 	}
+}
+
+// Main is the body of TestMain: it runs the tests and fails when goroutines are
+// left. Those that are about to end may take a while on a slow machine.
+func Main(m *testing.M) { goleak.VerifyTestMain(patient{m}, leaks()...) }
+
+// patience bounds the wait for goroutines that end after the last test.
+const patience = time.Minute
+
+type patient struct{ *testing.M }
+
+// Run gives the exit code of the tests, once nothing of theirs is left.
+func (p patient) Run() int {
+	code := p.M.Run()
+	for end := time.Now().Add(patience); code == 0 && time.Now().Before(end); {
+		if goleak.Find(leaks()...) == nil { // it looks more than once, for a second
+			break
+		}
+	}
+	return code
 }

@@ -50,8 +50,8 @@ func Wipe(t testing.TB, prefix []byte) {
 	}
 }
 
-// Leaks are the goroutines that outlive every test: the client library's
+// leaks are the goroutines that outlive every test: the client library's
 // network thread lives as long as the process.
-func Leaks() []goleak.Option {
+func leaks() []goleak.Option {
 	return []goleak.Option{goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb._Cfunc_fdb_run_network")}
 }

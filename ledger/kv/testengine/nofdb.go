@@ -14,5 +14,5 @@ const built = false
 
 func openCluster(testing.TB) (kv.Store, []byte) { panic("not built with the tag fdb") }
 
-// Leaks are the goroutines that outlive every test.
-func Leaks() []goleak.Option { return nil }
+// leaks are the goroutines that outlive every test.
+func leaks() []goleak.Option { return nil }
