@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -136,18 +137,20 @@ func (s *pgServer) stop() error {
 	return s.remove()
 }
 
+// freePort finds a port below those that systems give away: nobody is given it
+// until PostgreSQL takes it.
 func freePort(ctx context.Context) (int, error) {
+	const from, to, tries = 20_000, 32_000, 100
 	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	var err error
+	for range tries {
+		port := from + rand.IntN(to-from)
+		var ln net.Listener
+		if ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, ln.Close()
+		}
 	}
-	defer ln.Close() //nolint:errcheck // to be free again
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
+	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
 // lastLines is the end of a program's output.
