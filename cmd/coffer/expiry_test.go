@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,12 +30,30 @@ func loseIndex(t *testing.T, dir string) {
 	}
 }
 
+// passes tells how many passes a server's expiry scanner has completed.
+func passes(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), "\ncoffer_expiry_passes_total ")
+	n, _, _ := strings.Cut(rest, "\n")
+	return n
+}
+
 // The index of due holds is lost: the audit says so and how to mend it, one
 // command makes it again from the reservations, and everything expires.
 func TestLostExpiryIndex(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		dir := t.TempDir()
 		s := serveEnv(t, dir, []string{"COFFER_EXPIRY_INTERVAL=1h", "COFFER_EXPIRY_STALL_AFTER=2h"})
+		until(t, "the only pass before the holds", func() bool { return passes(t, s.url) == "1" })
 		s.cli(t, "budget", "create", "B", "--currency", "BRL", "--buckets", "3")
 		s.cli(t, "budget", "fund", "B", "--amount", "100.00")
 		orders := []string{"o1", "o2", "o3", "o4", "o5"}

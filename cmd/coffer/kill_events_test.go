@@ -60,9 +60,9 @@ func (c *consumer) take(e *event.Event) {
 	c.last[e.Key()] = e.Sequence()
 }
 
-// env is what a node needs to deliver here, and soon after a kill.
-func (c *consumer) env() []string {
-	return []string{"COFFER_RELAY_PRIVATE_WEBHOOKS=true", "COFFER_RELAY_LEASE=300ms"}
+// env is what a node needs to deliver here, and so long after a kill.
+func (c *consumer) env(lease string) []string {
+	return []string{"COFFER_RELAY_PRIVATE_WEBHOOKS=true", "COFFER_RELAY_LEASE=" + lease}
 }
 
 // attach makes the sink, in the first round.
@@ -85,7 +85,7 @@ func (c *consumer) attach(t *testing.T, client *rpc.Client) {
 // event of the ledger: each once by its inbox, and no other.
 func (c *consumer) complete(t *testing.T, dir string) {
 	t.Helper()
-	s := serveEnv(t, dir, c.env())
+	s := serveEnv(t, dir, c.env("3s")) // a slow machine keeps it, too
 	client := rpc.NewClient(s.url)
 	defer client.Close()
 	want := map[string]bool{}

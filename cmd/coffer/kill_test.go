@@ -61,7 +61,7 @@ func TestKill(t *testing.T) {
 	next := 0
 
 	for round := range rounds {
-		cmd, url := child(t, dir, hook.env()...)
+		cmd, url := child(t, dir, hook.env("300ms")...)
 		opts := []rpc.Option{rpc.WithMaxAttempts(1), rpc.WithAttemptTimeout(patience)}
 		if round%2 == 0 {
 			opts = append(opts, rpc.WithoutBatching())
