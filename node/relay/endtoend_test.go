@@ -262,6 +262,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	<-done
 	defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
+	cfg.Lease = 2 * time.Second // now it must come to an end, also where time is short
 	_, end := w.run(cfg, w.st, "n")
 	w.caughtUp(ids)
 	end()

@@ -27,7 +27,7 @@ func kafkaCluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 
 func openKafka(t testing.TB, c *kfake.Cluster, change func(*Kafka)) Sink {
 	t.Helper()
-	k := &Kafka{Brokers: c.ListenAddrs(), Topic: testTopic, Plaintext: true}
+	k := &Kafka{Brokers: c.ListenAddrs(), Topic: testTopic, Plaintext: true, Timeout: Duration(time.Minute)}
 	if change != nil {
 		change(k)
 	}
