@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -44,8 +45,9 @@ type Cluster struct {
 	// sharing buckets.
 	Advertise string `yaml:"advertise"`
 	// Heartbeat is the time between two signs of life, DeadAfter how long a
-	// node may give none before it gets no more commands, ForwardTimeout the
-	// bound of a call that takes commands to another node.
+	// node may give none before it gets no more commands and its id is free for
+	// another process, ForwardTimeout the bound of a call that takes commands to
+	// another node. All nodes should have the same.
 	Heartbeat      time.Duration `yaml:"heartbeat"`
 	DeadAfter      time.Duration `yaml:"dead_after"`
 	ForwardTimeout time.Duration `yaml:"forward_timeout"`
@@ -189,52 +191,97 @@ func (c Cluster) authority() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// joinPeers makes the executor share buckets with the other nodes, where the
-// configuration says how they reach this one.
+// joinPeers gives the node its place among those over the store, and makes the
+// executor share buckets with them, where the configuration says how they reach
+// this one.
 func (n *Node) joinPeers(p *parts) (err error) {
-	c := n.cfg.Cluster
-	if c.Advertise == "" {
-		return nil
+	if n.cfg.Cluster.Advertise == "" && n.deps.StoreKind == embeddedKind {
+		return nil // the directory's lock keeps other processes out
 	}
-	switch {
-	case n.deps.PeerTransport != nil:
-		p.peers = rpc.NewPeerClientOver(n.cfg.NodeID, n.deps.PeerTransport)
-	case c.CAFile != "":
-		t, err := n.cfg.mutual()
-		if err != nil {
-			return err
-		}
-		p.peers = rpc.NewPeerClient(n.cfg.NodeID, t)
-	default:
-		p.peers = rpc.NewPeerClient(n.cfg.NodeID, nil)
-	}
+	log := n.log.With().Str("part", "members").Logger()
 	about := func() (int, uint64) {
 		if s := p.leader.Status(); s.Leading {
 			return p.exec.Stats().Active, s.Term
 		}
 		return p.exec.Stats().Active, 0
 	}
+	if n.cfg.Cluster.Advertise == "" {
+		p.members, err = members.New(n.cfg.Cluster.members(), n.cfg.NodeID, p.ledger, nil, about, log)
+		return err
+	}
 	call := func(ctx context.Context, to store.Member, cmds []ledger.Command) ([]ledger.Reply, error) {
 		return p.peers.Forward(ctx, to.Address, to.Run, cmds)
 	}
-	p.members, err = members.New(c.members(), n.cfg.NodeID, p.ledger, call, about, n.log.With().Str("part", "members").Logger())
-	if err == nil {
-		p.exec.SetPeers(p.members)
+	p.members, err = members.New(n.cfg.Cluster.members(), n.cfg.NodeID, p.ledger, call, about, log)
+	if err != nil {
+		return err
 	}
-	return err
+	if p.peers, err = n.peerClient(); err != nil {
+		return err
+	}
+	p.exec.SetPeers(p.members)
+	return nil
 }
 
-// advertised is the base URL for the other nodes.
-func (n *Node) advertised(url string) string {
-	if n.cfg.Cluster.Advertise == advertiseAuto {
-		return url
+// embeddedKind is Deps.StoreKind of an engine that one process has to itself.
+const embeddedKind = "embedded"
+
+// peerClient calls the other nodes.
+func (n *Node) peerClient() (*rpc.PeerClient, error) {
+	switch {
+	case n.deps.PeerTransport != nil:
+		return rpc.NewPeerClientOver(n.cfg.NodeID, n.deps.PeerTransport), nil
+	case n.cfg.Cluster.CAFile != "":
+		t, err := n.cfg.mutual()
+		if err != nil {
+			return nil, err
+		}
+		return rpc.NewPeerClient(n.cfg.NodeID, t), nil
 	}
-	return n.cfg.Cluster.Advertise
+	return rpc.NewPeerClient(n.cfg.NodeID, nil), nil
+}
+
+// claim makes sure that no other process over the store has this node's id.
+func (n *Node) claim(ctx context.Context, p *parts) error {
+	if p.members == nil {
+		return nil
+	}
+	scheme := "http://"
+	if n.cfg.TLS.On() {
+		scheme = "https://"
+	}
+	return p.members.Claim(ctx, n.advertised(scheme+n.cfg.Listen))
+}
+
+// advertised is the base URL of this node for the others, by the one that it
+// listens on. Where they do not call it, it tells people where it is.
+func (n *Node) advertised(url string) string {
+	switch a := n.cfg.Cluster.Advertise; a {
+	case advertiseAuto:
+		return url
+	case "":
+		return onThisHost(url)
+	default:
+		return a
+	}
+}
+
+// onThisHost names the machine in the URL of a server on all addresses.
+func onThisHost(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return s
+	}
+	host, err := os.Hostname()
+	if ip := net.ParseIP(u.Hostname()); err == nil && (u.Hostname() == "" || u.Hostname() == "localhost" || ip.IsUnspecified()) {
+		u.Host = net.JoinHostPort(host, u.Port())
+	}
+	return u.String()
 }
 
 // forPeers is what a server needs to take commands of other nodes.
 func (n *Node) forPeers(p *parts) *rpc.Peers {
-	if p.members == nil {
+	if p.peers == nil {
 		return nil
 	}
 	peers := &rpc.Peers{Here: p.exec.Here(), Run: p.members.Start()}
@@ -259,12 +306,17 @@ func (n *Node) handOver(ctx context.Context, p *parts) {
 
 // leave takes the node's sign of life away, once it gives no more.
 func (n *Node) leave(ctx context.Context, p *parts) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	if p.members == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := p.members.Leave(ctx); err != nil {
 		n.log.Debug().Err(err).Msg("sign of life stays")
 	}
-	p.peers.Close()
+	if p.peers != nil {
+		p.peers.Close()
+	}
 }
 
 // leaveTimeout bounds the removal of the sign of life: without it the others
@@ -284,13 +336,18 @@ func (v clusterView) Cluster(ctx context.Context) (rpc.ClusterStatus, error) {
 		return rpc.ClusterStatus{}, err
 	}
 	st := rpc.ClusterStatus{NodeID: v.n.cfg.NodeID, Term: l.Term, Leader: l.Node, OldestOverdue: v.p.expiry.Status(ctx).OldestOverdue}
-	if v.p.members == nil {
-		return st, nil
-	}
-	for _, s := range v.p.members.Nodes() {
+	for _, s := range v.sharing() {
 		st.Nodes = append(st.Nodes, nodeSeen(s))
 	}
 	return st, nil
+}
+
+// sharing are the nodes that share buckets, where this one does.
+func (v clusterView) sharing() []members.Seen {
+	if v.p.peers == nil {
+		return nil
+	}
+	return slices.DeleteFunc(v.p.members.Nodes(), func(s members.Seen) bool { return len(s.Sees) == 0 })
 }
 
 func nodeSeen(s members.Seen) rpc.ClusterNode {
@@ -301,11 +358,9 @@ func nodeSeen(s members.Seen) rpc.ClusterNode {
 
 // Drain marks a node, which finds the mark at its next sign of life.
 func (v clusterView) Drain(ctx context.Context, node string, undo bool) (rpc.ClusterNode, error) {
-	if v.p.members != nil {
-		for _, s := range v.p.members.Nodes() {
-			if s.Node == node {
-				return nodeSeen(s), v.p.ledger.MarkDrain(ctx, node, !undo)
-			}
+	for _, s := range v.sharing() {
+		if s.Node == node {
+			return nodeSeen(s), v.p.ledger.MarkDrain(ctx, node, !undo)
 		}
 	}
 	return rpc.ClusterNode{}, rpc.NodeMissing(node)

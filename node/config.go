@@ -30,7 +30,8 @@ const DefaultListen = "127.0.0.1:7420"
 // and COFFER_ with the path in upper case names the environment variable:
 // expiry.interval is COFFER_EXPIRY_INTERVAL.
 type Config struct {
-	// NodeID stands in every ledger block this node writes. Default: the
+	// NodeID stands in every ledger block this node writes. Of two processes
+	// over one store with the same id the second does not start. Default: the
 	// host's name.
 	NodeID string `yaml:"node_id"`
 	// Listen is host:port. Anything but loopback needs TLS, or Insecure.

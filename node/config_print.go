@@ -14,7 +14,7 @@ import (
 // settingDocs says what each setting is, with its unit. A test compares the
 // names with the struct's.
 var settingDocs = map[string]string{
-	"node_id":  "Id of this node, in every ledger block it writes. Default: the host's name.",
+	"node_id":  "Id of this node, of no other over the store, and in every ledger block it writes. Default: the host's name.",
 	"listen":   "Address to serve on, host:port. Anything but loopback needs tls, or insecure.",
 	"insecure": "Allow an address beyond loopback without TLS: only where something else encrypts.",
 	"store":    "Where the data is: embedded:DIR, DIR, or fdb:FILE.",
@@ -107,7 +107,7 @@ var settingDocs = map[string]string{
 
 	"cluster.advertise":       "Base URL by which the other nodes over the store reach this one, to share buckets; auto: the address it listens on; empty: it shares none.",
 	"cluster.heartbeat":       "From one sign of life in the store to the next (duration).",
-	"cluster.dead_after":      "How long a node may give no sign of life before it gets no more commands (duration).",
+	"cluster.dead_after":      "How long a node may give no sign of life before it gets no more commands and its id is free; a node that was killed waits as long when it is started again (duration).",
 	"cluster.forward_timeout": "Bound of a call that takes commands to another node; then they run here (duration).",
 
 	"debug.pprof": "Serve /debug/pprof/, only on a loopback address.",

@@ -88,7 +88,8 @@ type parts struct {
 	signals *relay.Signals
 	drivers *relay.Drivers
 	http    *http.Server
-	// members and peers are nil where the node shares no buckets.
+	// members is nil where the store belongs to this process alone, peers where
+	// the node shares no buckets.
 	members *members.Members
 	peers   *rpc.PeerClient
 }
@@ -110,10 +111,14 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := n.claim(ctx, p); err != nil {
+		return err
+	}
 	// The address comes last: while a store recovers, connections are refused
 	// and go elsewhere; they do not wait in line at a node that cannot answer.
 	ln, err := n.listen(ctx)
 	if err != nil {
+		n.leave(ctx, p)
 		return err
 	}
 	defer ln.Close() //nolint:errcheck // the server has closed it, or there never was one
@@ -229,7 +234,12 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	defer stopMembers()
 	url := n.url(ln)
 	if p.members != nil {
-		g.Go(func() error { return p.members.Run(memberCtx, n.advertised(url)) })
+		g.Go(func() error {
+			if err := p.members.Run(memberCtx, n.advertised(url)); err != nil {
+				return fmt.Errorf("node members: %w", err)
+			}
+			return nil
+		})
 	}
 	g.Go(func() error {
 		<-gctx.Done()
@@ -312,9 +322,7 @@ func (n *Node) drain(ctx context.Context, stopScan, stopMembers context.CancelFu
 		err = errors.Join(fmt.Errorf("drain cut off after %s: %w", n.cfg.Shutdown.Timeout, err), p.http.Close())
 	}
 	stopMembers()
-	if p.members != nil {
-		n.leave(context.WithoutCancel(ctx), p)
-	}
+	n.leave(ctx, p)
 	return err
 }
 
@@ -322,7 +330,7 @@ func (n *Node) drain(ctx context.Context, stopScan, stopMembers context.CancelFu
 func (n *Node) announce(ctx context.Context, p *parts) {
 	var wg sync.WaitGroup
 	wg.Go(func() { n.pause(n.cfg.Shutdown.Delay) })
-	if p.members != nil {
+	if p.peers != nil {
 		wg.Go(func() { n.handOver(ctx, p) })
 	}
 	wg.Wait()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"time"
 
@@ -48,10 +49,11 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 	}, nil
 }
 
-// benchNode runs a node with the defaults on a free loopback port.
+// benchNode runs a node with the defaults on a free loopback port, and under an
+// id of its own: sides of a comparison may share a store.
 func benchNode(ctx context.Context, loc location, log zerolog.Logger) (url string, stop func() error, err error) {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "bench"
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "bench-"+rand.Text()
 	cfg.Shutdown.Delay = 0
 	ready := make(chan string, 1)
 	n, err := node.New(cfg, node.Deps{

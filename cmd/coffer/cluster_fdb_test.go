@@ -90,8 +90,8 @@ func TestTwoProcessesOneCluster(t *testing.T) {
 	const orders, callers = 1500, 24
 	var urls []string
 	var clients []*rpc.Client
-	for range 2 {
-		cmd, url := child(t, place)
+	for i := range 2 {
+		cmd, url := child(t, place, fmt.Sprint("COFFER_NODE_ID=n", i+1))
 		client := rpc.NewClient(url, rpc.WithAttemptTimeout(time.Minute))
 		t.Cleanup(func() {
 			client.Close()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ type serveCmd struct {
 	Config      string `help:"YAML configuration file (env COFFER_CONFIG)." placeholder:"FILE"`
 	Store       string `help:"Where the data is: embedded:DIR, DIR, or fdb:FILE (default: embedded:coffer-data)." placeholder:"STORE"`
 	Listen      string `help:"Address to serve on (default: 127.0.0.1:7420)." placeholder:"HOST:PORT"`
-	NodeID      string `help:"Id of this node, kept in every block it writes (default: the host's name)." name:"node-id" placeholder:"ID"`
+	NodeID      string `help:"Id of this node, of no other over the store, and kept in every block it writes (default: the host's name)." name:"node-id" placeholder:"ID"`
 	TLSCert     string `help:"Certificate file." name:"tls-cert" placeholder:"FILE"`
 	TLSKey      string `help:"Key file of the certificate." name:"tls-key" placeholder:"FILE"`
 	Insecure    bool   `help:"Allow an address beyond loopback without TLS."`
@@ -164,8 +165,8 @@ func (d *devCmd) Run(c *cli) (err error) {
 	}
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.Store, cfg.NodeID = d.Listen, "embedded:"+dir, "dev"
-	if d.Store != "" {
-		cfg.Store = d.Store
+	if d.Store != "" { // others may run one over it, too
+		cfg.Store, cfg.NodeID = d.Store, "dev-"+rand.Text()
 	}
 	cfg.Log = node.Log{Level: "info", Format: "console"}
 	cfg.Expiry.Interval = 500 * time.Millisecond

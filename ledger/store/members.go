@@ -20,13 +20,15 @@ const (
 // what tells that the node lives.
 type Member struct {
 	Node string
-	// Address is the base URL by which the other nodes reach it.
+	// Address is the base URL by which the other nodes reach it, or where it says
+	// that it is.
 	Address string
 	// Run tells one start of the node from another, Beat grows with each sign.
 	Run, Beat uint64
 	// Draining: the node gives its buckets to the others.
 	Draining bool
-	// Sees are the nodes that this one sends commands to, itself included.
+	// Sees are the nodes that this one sends commands to, itself included; none
+	// where it shares no buckets, or not yet.
 	Sees []string
 	// Buckets is how many buckets it worked on lately.
 	Buckets uint64
@@ -34,21 +36,27 @@ type Member struct {
 	Term uint64
 }
 
-// Heartbeat writes a node's sign of life. A node that is not there yet is
-// refused when MaxMembers others are.
-func (s *Store) Heartbeat(ctx context.Context, m Member) error {
+// Heartbeat writes a node's sign of life and returns the one that stands then.
+// It stands in for one of the same run, for none at all, and for dead, which the
+// caller has watched in vain; any other is of another process with the same id,
+// and is returned instead. A node that is not there yet is refused when
+// MaxMembers others are.
+func (s *Store) Heartbeat(ctx context.Context, m, dead Member) (stands Member, err error) {
 	if m.Node == "" || len(m.Node) > ledger.MaxIDBytes || len(m.Address) > maxAddress || len(m.Sees) > MaxMembers {
-		return &ledger.Rejection{
+		return Member{}, &ledger.Rejection{
 			Code: ledger.InvalidArgument, Field: "node", Value: fmt.Sprintf("%.40q", m.Node),
 			Limit:   fmt.Sprintf("an id of 1 to %d bytes and an address of up to %d", ledger.MaxIDBytes, maxAddress),
 			Message: "cannot be a member",
 		}
 	}
-	return s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
-		k := s.memberKey(memberRows, m.Node)
-		_, known, err := tx.Get(k).Wait()
+	err = s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
+		now, known, err := s.member(tx, m.Node)
 		if err != nil {
 			return err
+		}
+		if known && now.Run != m.Run && (now.Run != dead.Run || now.Beat != dead.Beat) {
+			stands = now
+			return nil
 		}
 		if !known {
 			rows, _, err := tx.Snapshot().Range(s.membersOf(memberRows).all(), kv.RangeOptions{Limit: MaxMembers}).Wait()
@@ -62,14 +70,34 @@ func (s *Store) Heartbeat(ctx context.Context, m Member) error {
 				}
 			}
 		}
-		tx.Set(k, encodeMember(&m))
+		stands = m
+		tx.Set(s.memberKey(memberRows, m.Node), encodeMember(&m))
 		return nil
 	})
+	if err != nil {
+		return Member{}, err
+	}
+	return stands, nil
 }
 
-// Leave removes a node's sign of life.
-func (s *Store) Leave(ctx context.Context, node string) error {
+// member reads the sign of life of one node.
+func (s *Store) member(tx kv.Tx, node string) (m Member, known bool, err error) {
+	raw, known, err := tx.Get(s.memberKey(memberRows, node)).Wait()
+	if err != nil || !known {
+		return Member{}, false, err
+	}
+	if m, err = decodeMember(node, raw); err != nil {
+		return Member{}, false, corrupt("member "+node, err)
+	}
+	return m, true, nil
+}
+
+// Leave removes the sign of life of a run of a node, and none of another run.
+func (s *Store) Leave(ctx context.Context, node string, run uint64) error {
 	return s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
+		if now, known, err := s.member(tx, node); err != nil || !known || now.Run != run {
+			return err
+		}
 		tx.Clear(s.memberKey(memberRows, node))
 		return nil
 	})
@@ -79,17 +107,12 @@ func (s *Store) Leave(ctx context.Context, node string) error {
 // one than m since.
 func (s *Store) Forget(ctx context.Context, m Member) error {
 	return s.transact(ctx, func(tx kv.Tx, _ kv.Attempt) error {
-		k := s.memberKey(memberRows, m.Node)
-		raw, ok, err := tx.Get(k).Wait()
-		if err != nil || !ok {
+		now, known, err := s.member(tx, m.Node)
+		if err != nil || !known {
 			return err
 		}
-		now, err := decodeMember(m.Node, raw)
-		if err != nil {
-			return corrupt("member "+m.Node, err)
-		}
 		if now.Run == m.Run && now.Beat == m.Beat {
-			tx.Clear(k)
+			tx.Clear(s.memberKey(memberRows, m.Node))
 			tx.Clear(s.memberKey(memberDrain, m.Node))
 		}
 		return nil

@@ -53,8 +53,10 @@ func (c Config) Validate() error {
 
 // Table is where signs of life are; *store.Store is one.
 type Table interface {
-	Heartbeat(ctx context.Context, m store.Member) error
-	Leave(ctx context.Context, node string) error
+	// Heartbeat writes a sign of life over one of the same run, none, or dead,
+	// and returns the one that stands then.
+	Heartbeat(ctx context.Context, m, dead store.Member) (store.Member, error)
+	Leave(ctx context.Context, node string, run uint64) error
 	MarkDrain(ctx context.Context, node string, drain bool) error
 	Members(ctx context.Context) ([]store.Member, map[string]bool, error)
 	// Forget removes all of a node that has given no sign of life since m.
@@ -87,6 +89,7 @@ type Members struct {
 	draining atomic.Bool // because it ends
 	asked    atomic.Bool // because an operator said so
 	poke     chan struct{}
+	claimed  atomic.Bool // the id is this process's, as far as can be said
 	began    atomic.Bool
 	ended    chan struct{} // closed when Run has ended
 	view     atomic.Pointer[view]
@@ -111,7 +114,8 @@ type view struct {
 	at    map[string]store.Member
 }
 
-// New makes a view that knows this node alone.
+// New makes a view that knows this node alone. Without call the node shares no
+// buckets, and only has its id to itself.
 func New(cfg Config, self string, table Table, call Caller, about func() (int, uint64), log zerolog.Logger) (*Members, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("members config: %w", err)
@@ -125,13 +129,19 @@ func New(cfg Config, self string, table Table, call Caller, about func() (int, u
 }
 
 // Run gives signs of life under an address and watches those of others until
-// ctx ends, and then returns nil. It may be called once.
+// ctx ends, and then returns nil. It claims the node's id where Claim was not called, and ends with an *InUseError
+// when another process has it. It may be called once.
 func (m *Members) Run(ctx context.Context, address string) error {
 	m.began.Store(true)
 	defer close(m.ended)
 	m.mu.Lock()
 	m.address = address
 	m.mu.Unlock()
+	if !m.claimed.Load() {
+		if err := m.Claim(ctx, address); err != nil {
+			return err
+		}
+	}
 	// A mark of an earlier run of this node has served its purpose.
 	if err := m.table.MarkDrain(ctx, m.self, false); err != nil && ctx.Err() == nil {
 		m.log.Warn().Err(err).Msg("mark to drain could not be removed")
@@ -145,7 +155,11 @@ func (m *Members) Run(ctx context.Context, address string) error {
 		case <-timer.C:
 		case <-m.poke:
 		}
-		if err := m.turn(ctx); err != nil && ctx.Err() == nil {
+		err := m.turn(ctx)
+		if taken := (*InUseError)(nil); errors.As(err, &taken) {
+			return taken
+		}
+		if err != nil && ctx.Err() == nil {
 			m.log.Warn().Err(err).Msg("sign of life failed")
 		}
 		timer.Reset(m.cfg.Interval)
@@ -161,11 +175,16 @@ func (m *Members) turn(ctx context.Context) error {
 	m.mu.Lock()
 	m.beat++
 	own := store.Member{
-		Node: m.self, Address: m.address, Run: m.run, Beat: m.beat, Draining: m.Draining(),
-		Sees: m.view.Load().nodes, Buckets: uint64(buckets), Term: term,
+		Node: m.self, Address: m.address, Run: m.run, Beat: m.beat, Draining: m.Draining(), Buckets: uint64(buckets), Term: term,
+	}
+	if m.call != nil {
+		own.Sees = m.view.Load().nodes
 	}
 	m.mu.Unlock()
-	werr := m.table.Heartbeat(ctx, own)
+	stands, werr := m.table.Heartbeat(ctx, own, store.Member{})
+	if werr == nil && stands.Run != m.run {
+		return &InUseError{Node: m.self, Address: stands.Address, Lost: true}
+	}
 	rows, drain, err := m.table.Members(ctx)
 	m.mu.Lock()
 	var dead []store.Member
@@ -220,7 +239,7 @@ func (m *Members) note(rows []store.Member) {
 func (m *Members) look() {
 	v := &view{at: map[string]store.Member{}}
 	for n, s := range m.seen {
-		if n != m.self && m.live(s) && !s.member.Draining {
+		if n != m.self && m.live(s) && !s.member.Draining && len(s.member.Sees) > 0 && m.call != nil {
 			v.nodes = append(v.nodes, n)
 			v.at[n] = s.member
 		}
@@ -338,7 +357,7 @@ func (m *Members) handedOver() bool {
 }
 
 // Leave takes this node's sign of life away, once Run has ended: a sign that was
-// still on its way would stay for good.
+// still on its way would stay for good. That of another process stays.
 func (m *Members) Leave(ctx context.Context) error {
 	if m.began.Load() {
 		select {
@@ -347,5 +366,5 @@ func (m *Members) Leave(ctx context.Context) error {
 			return fmt.Errorf("leave: %w", ctx.Err())
 		}
 	}
-	return m.table.Leave(ctx, m.self)
+	return m.table.Leave(ctx, m.self, m.run)
 }

@@ -141,7 +141,7 @@ func TestMembership(t *testing.T) {
 		}
 		// It comes back.
 		c = join(t, engine, "n3")
-		time.Sleep(5 * time.Second)
+		time.Sleep(10 * time.Second)
 		expect(t, "back", []string{"n1", "n2", "n3", "n4"}, a, b, c, d)
 		for _, n := range []*node{a, b, c, d} {
 			n.end(t)
@@ -232,7 +232,7 @@ func TestDeadNodesAreForgotten(t *testing.T) {
 		}
 		a.end(t)
 		// One that gave a sign of life meanwhile is not dead.
-		if err := a.table.Heartbeat(ctx, store.Member{Node: "n3", Run: 4, Beat: 7}); err != nil {
+		if _, err := a.table.Heartbeat(ctx, store.Member{Node: "n3", Run: 4, Beat: 7}, store.Member{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, old := range []store.Member{{Node: "n3", Run: 4, Beat: 6}, {Node: "n3", Run: 3, Beat: 7}, {Node: "n9"}} {
@@ -254,9 +254,12 @@ type slowTable struct {
 	left  atomic.Bool
 }
 
-func (s *slowTable) Heartbeat(context.Context, store.Member) error { <-s.letGo; return nil }
+func (s *slowTable) Heartbeat(_ context.Context, m, _ store.Member) (store.Member, error) {
+	<-s.letGo
+	return m, nil
+}
 
-func (s *slowTable) Leave(context.Context, string) error { s.left.Store(true); return nil }
+func (s *slowTable) Leave(context.Context, string, uint64) error { s.left.Store(true); return nil }
 
 // A node leaves after its last sign of life: one that came later would stay.
 func TestLeaveComesLast(t *testing.T) {
@@ -307,18 +310,18 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range store.MaxMembers {
-		if err := st.Heartbeat(t.Context(), store.Member{Node: fmt.Sprintf("n%02d", i), Sees: []string{"n00", "n01"}, Draining: i == 3}); err != nil {
+		if _, err := st.Heartbeat(t.Context(), store.Member{Node: fmt.Sprintf("n%02d", i), Sees: []string{"n00", "n01"}, Draining: i == 3}, store.Member{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	one := &ledger.Rejection{Code: ledger.OperationLimit}
-	if err := st.Heartbeat(t.Context(), store.Member{Node: "more"}); !errors.Is(err, one) {
+	if _, err := st.Heartbeat(t.Context(), store.Member{Node: "more"}, store.Member{}); !errors.Is(err, one) {
 		t.Errorf("a node too many: %v", err)
 	}
-	if err := st.Heartbeat(t.Context(), store.Member{Node: "n05", Beat: 2}); err != nil {
+	if _, err := st.Heartbeat(t.Context(), store.Member{Node: "n05", Beat: 2}, store.Member{}); err != nil {
 		t.Errorf("one that is there: %v", err)
 	}
-	if err := st.Heartbeat(t.Context(), store.Member{}); !errors.Is(err, &ledger.Rejection{Code: ledger.InvalidArgument}) {
+	if _, err := st.Heartbeat(t.Context(), store.Member{}, store.Member{}); !errors.Is(err, &ledger.Rejection{Code: ledger.InvalidArgument}) {
 		t.Errorf("a node without a name: %v", err)
 	}
 	got, _, err := st.Members(t.Context())
