@@ -28,6 +28,7 @@ type world struct {
 	refuse map[string]ledger.Code
 	sent   map[string]int
 	most   int // largest DoAll
+	calls  int
 	broken error
 	stuck  chan struct{} // blocks DueBlocks while not nil
 }
@@ -113,6 +114,7 @@ func (w *world) DoAll(_ context.Context, cmds []ledger.Command) []ledger.Reply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most = max(w.most, len(cmds))
+	w.calls++
 	out := make([]ledger.Reply, len(cmds))
 	for i, c := range cmds {
 		w.sent[c.Key.Order]++

@@ -127,13 +127,7 @@ func groups(blocks []store.DueBlock) [][]store.DueBlock {
 // of which all are settled. It returns how many reservations it looked at and
 // the rows it had to keep.
 func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int, kept []store.DueBlock, err error) {
-	var cmds []ledger.Command
-	for _, b := range blocks {
-		for _, it := range b.Keys {
-			cmds = append(cmds, ledger.Command{Op: ledger.OpExpire, Key: it.OrderKey, Attempt: it.Attempt, Budget: b.Bucket.Budget})
-		}
-	}
-	replies, err := e.send(ctx, cmds)
+	replies, err := e.send(ctx, blocks)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -162,22 +156,83 @@ func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int,
 	return done, kept, nil
 }
 
-// send runs the commands in small pieces at the configured rate.
-func (e *Expiry) send(ctx context.Context, cmds []ledger.Command) ([]ledger.Reply, error) {
-	replies := make([]ledger.Reply, 0, len(cmds))
-	for len(replies) < len(cmds) {
+// expiring is the EXPIRE of one hold on its way.
+type expiring struct {
+	cmd    ledger.Command
+	bucket ledger.BucketID
+	reply  *ledger.Reply
+}
+
+// send sends one EXPIRE for each hold of the rows, in small pieces at the
+// configured rate, and returns their replies in order. Where nothing of a piece
+// was taken for a bucket, its other holds are left for a later pass: each piece
+// may take as long as a commit may, and a bucket that is stuck must not keep
+// the pass from those that are not.
+func (e *Expiry) send(ctx context.Context, blocks []store.DueBlock) ([]ledger.Reply, error) {
+	n := 0
+	for _, b := range blocks {
+		n += len(b.Keys)
+	}
+	replies, queue := make([]ledger.Reply, n), make([]expiring, 0, n)
+	for _, b := range blocks {
+		for _, it := range b.Keys {
+			cmd := ledger.Command{Op: ledger.OpExpire, Key: it.OrderKey, Attempt: it.Attempt, Budget: b.Bucket.Budget}
+			queue = append(queue, expiring{cmd: cmd, bucket: b.Bucket, reply: &replies[len(queue)]})
+		}
+	}
+	for len(queue) > 0 {
 		start, rate := time.Now(), e.rate()
-		from := len(replies)
-		piece := min(max(1, rate/bursts), maxCommands, len(cmds)-from)
-		replies = append(replies, e.exec.DoAll(ctx, cmds[from:from+piece])...)
+		piece := queue[:min(max(1, rate/bursts), maxCommands, len(queue))]
+		queue = queue[len(piece):]
+		cmds := make([]ledger.Command, len(piece))
+		for i := range piece {
+			cmds[i] = piece[i].cmd
+		}
+		for i, r := range e.exec.DoAll(ctx, cmds) {
+			*piece[i].reply = r
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := pause(ctx, start, piece, rate); err != nil {
+		queue = without(queue, stuckIn(piece))
+		if err := pause(ctx, start, len(piece), rate); err != nil {
 			return nil, err
 		}
 	}
 	return replies, nil
+}
+
+// stuckIn gives the buckets of a piece for which nothing was taken, with a
+// refusal of each.
+func stuckIn(piece []expiring) map[ledger.BucketID]error {
+	stuck, moved := map[ledger.BucketID]error{}, map[ledger.BucketID]bool{}
+	for _, x := range piece {
+		var r *ledger.Rejection
+		if errors.As(x.reply.Err, &r) && (r.Code.Info().Class == ledger.ClassRetry || r.Code.Info().Class == ledger.ClassUnknown) {
+			stuck[x.bucket] = r
+		} else {
+			moved[x.bucket] = true
+		}
+	}
+	for b := range moved {
+		delete(stuck, b)
+	}
+	return stuck
+}
+
+// without answers the holds of stuck buckets with what those before them got,
+// and returns the others.
+func without(queue []expiring, stuck map[ledger.BucketID]error) []expiring {
+	if len(stuck) == 0 {
+		return queue
+	}
+	return slices.DeleteFunc(queue, func(x expiring) bool {
+		err := stuck[x.bucket]
+		if err != nil {
+			x.reply.Err = err
+		}
+		return err != nil
+	})
 }
 
 // settled counts the replies of one row and says whether the row may go:
