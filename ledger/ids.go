@@ -34,6 +34,25 @@ const (
 	MaxRowReceipts = 3 * MaxReceipts
 )
 
+// What the idempotency keys of the node's own commands on budgets begin with.
+// Nobody else's may: a key that was taken before would refuse the node's command.
+const (
+	KeyIntegrity = "integrity:"
+	KeyRebalance = "rebalance:"
+	KeyAdapt     = "adapt:"
+)
+
+// CheckCallersKey refuses an idempotency key that only the node itself may use.
+func CheckCallersKey(key string) *Rejection {
+	for _, own := range [...]string{KeyIntegrity, KeyRebalance, KeyAdapt} {
+		if strings.HasPrefix(key, own) {
+			return invalid("idempotency_key", clip(key), fmt.Sprintf("a key that does not begin with %s, %s or %s", KeyIntegrity, KeyRebalance, KeyAdapt),
+				"begins like a key of the node's own commands")
+		}
+	}
+	return nil
+}
+
 // BudgetID names a budget: unique per tenant, funder and key. The funder may
 // be empty (the tenant itself pays).
 type BudgetID struct {

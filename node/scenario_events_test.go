@@ -242,9 +242,20 @@ func TestSinkService(t *testing.T) {
 		if len(e.types("default/reservations/o-2/coupon:A")) != 1 {
 			t.Error("another key did not pass")
 		}
-		ids, err := w.client.SkipParked(ctx, &cofferv1.SkipParkedRequest{Sink: "hook", Key: orderOne, Reason: "a test"})
-		if err != nil || len(ids) != 1 || ids[0] != show.GetEvents()[0].GetId() {
-			t.Errorf("skipped %v (%v)", ids, err)
+		skip := &cofferv1.SkipParkedRequest{Sink: "hook", Key: orderOne, Reason: "a test", EventId: show.GetEvents()[1].GetId()}
+		if _, err := w.client.SkipParked(ctx, skip); rpc.ReasonOf(err) != ledger.ParkedNotFound {
+			t.Errorf("skipping an event that is not the first: %v", err)
+		}
+		skip.EventId = "x"
+		if _, err := w.client.SkipParked(ctx, skip); rpc.ReasonOf(err) != ledger.InvalidArgument {
+			t.Errorf("skipping what is no event: %v", err)
+		}
+		skip.EventId = show.GetEvents()[0].GetId()
+		for range 2 { // the second time it finds it skipped
+			ids, err := w.client.SkipParked(ctx, skip)
+			if err != nil || len(ids) != 1 || ids[0] != skip.GetEventId() {
+				t.Errorf("skipped %v (%v)", ids, err)
+			}
 		}
 		e.set(func(e *endpoint) { e.refuse = "" })
 		if err := w.client.RetryParked(ctx, "hook", orderOne); err != nil && rpc.ReasonOf(err) != ledger.ParkedNotFound {

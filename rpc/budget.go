@@ -16,6 +16,9 @@ type budgetService struct {
 
 // do runs a command on a budget and gives the budget as it left it.
 func (s *budgetService) do(ctx context.Context, c ledger.Command) (*cofferv1.Budget, bool, error) {
+	if r := ledger.CheckCallersKey(c.ID); r != nil {
+		return nil, false, r
+	}
 	res, err := s.exec.Do(ctx, c)
 	if err != nil {
 		return nil, false, err

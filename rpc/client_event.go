@@ -111,9 +111,16 @@ func (c *Client) RetryParked(ctx context.Context, sink, key string) error {
 	return err
 }
 
-// SkipParked gives up events of a parked key, and gives their ids. It is sent
-// once: a second one would skip the next event.
+// SkipParked gives up events of a parked key, and gives their ids. Where no
+// event is named it is sent once: a second one would skip the next event.
 func (c *Client) SkipParked(ctx context.Context, req *cofferv1.SkipParkedRequest) ([]string, error) {
+	if req.GetEventId() != "" {
+		res, err := call(ctx, c, kindCommand, c.sinks.SkipParked, req)
+		if err != nil {
+			return nil, err
+		}
+		return res.GetEventIds(), nil
+	}
 	res, err := once(ctx, c.opt.attemptTimeout, c.sinks.SkipParked, req)
 	if err != nil {
 		return nil, streamError(err)

@@ -47,6 +47,9 @@ func (s *creditService) Grant(ctx context.Context, m *cofferv1.GrantRequest) (*c
 	if r := checkBudget(id); r != nil {
 		return nil, r
 	}
+	if r := ledger.CheckCallersKey(m.GetIdempotencyKey()); r != nil {
+		return nil, r
+	}
 	if _, err := s.reads.Wallet(ctx, id); err != nil {
 		return nil, err
 	}

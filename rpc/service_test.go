@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -361,5 +362,31 @@ func TestEnumTablesAreComplete(t *testing.T) {
 		if w := operations.to(o); operations.from(w) != o || w.String() != "OPERATION_"+o.String() {
 			t.Errorf("operation %s is %s on the wire", o, w)
 		}
+	}
+}
+
+// The keys of the node's own commands are not for callers, who could stop it
+// from freezing a budget or moving money by taking them first.
+func TestKeysOfTheNodeAreItsOwn(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t)
+	for _, key := range []string{"integrity:1", "rebalance:", "adapt:0000000000000000:1"} {
+		_, fund := c.FundBudget(t.Context(), &cofferv1.FundBudgetRequest{Budget: "spring", AmountMinor: 1, Currency: "BRL", IdempotencyKey: key})
+		_, freeze := c.FreezeBudget(t.Context(), &cofferv1.FreezeBudgetRequest{Budget: "spring", IdempotencyKey: key})
+		_, reshard := c.ReshardBudget(t.Context(), &cofferv1.ReshardBudgetRequest{Budget: "spring", Buckets: 2, IdempotencyKey: key})
+		_, grant := c.Grant(t.Context(), &cofferv1.GrantRequest{Wallet: "acme", AmountMinor: 1, Currency: "BRL", IdempotencyKey: key})
+		for name, err := range map[string]error{"fund": fund, "freeze": freeze, "reshard": reshard, "grant": grant} {
+			d := refusal(t, err).Detail
+			if d.GetReason() != "INVALID_ARGUMENT" || d.GetField() != "idempotency_key" || d.GetValue() != strconv.Quote(key) ||
+				d.GetLimit() != "a key that does not begin with integrity:, rebalance: or adapt:" {
+				t.Errorf("%s with key %s: %v", name, key, d)
+			}
+		}
+	}
+	if n := len(w.exec.commands()); n != 0 {
+		t.Errorf("%d commands ran", n)
+	}
+	if _, err := c.FundBudget(t.Context(), &cofferv1.FundBudgetRequest{Budget: "spring", AmountMinor: 1, Currency: "BRL", IdempotencyKey: "rebalanced"}); err != nil {
+		t.Error(err)
 	}
 }

@@ -38,6 +38,7 @@ type Sinks interface {
 	ParkedEvents(ctx context.Context, id store.SinkID, partition uint64, name string, limit int) (store.ParkedKey, []*event.Event, error)
 	RetryParked(ctx context.Context, id store.SinkID, partition uint64, name string) error
 	SkipParked(ctx context.Context, id store.SinkID, partition uint64, name, reason string, all bool) ([]event.Position, error)
+	SkipEvent(ctx context.Context, id store.SinkID, name, reason string, at event.Position) error
 	Skipped(ctx context.Context, id store.SinkID, p store.Page) (out []store.SkippedEvent, next string, err error)
 }
 
@@ -294,6 +295,9 @@ func (s *sinkService) RetryParked(ctx context.Context, m *cofferv1.RetryParkedRe
 
 func (s *sinkService) SkipParked(ctx context.Context, m *cofferv1.SkipParkedRequest) (*cofferv1.SkipParkedResponse, error) {
 	id := sinkIDOf(ctx, m.GetSink())
+	if m.GetEventId() != "" {
+		return s.skipEvent(ctx, id, m)
+	}
 	partitions, err := s.sinks.ParkedIn(ctx, id, m.GetKey())
 	if err != nil {
 		return nil, err
@@ -309,6 +313,24 @@ func (s *sinkService) SkipParked(ctx context.Context, m *cofferv1.SkipParkedRequ
 		}
 	}
 	return res, nil
+}
+
+// skipEvent skips the one event that the caller names.
+func (s *sinkService) skipEvent(ctx context.Context, id store.SinkID, m *cofferv1.SkipParkedRequest) (*cofferv1.SkipParkedResponse, error) {
+	at, err := event.ParsePosition(m.GetEventId())
+	switch {
+	case err != nil:
+		return nil, &ledger.Rejection{
+			Code: ledger.InvalidArgument, Field: "event_id", Value: fmt.Sprintf("%.80q", m.GetEventId()),
+			Limit: "an event's id, such as 1-03-000000000000000700000000-2", Message: "names no event",
+		}
+	case m.GetAll():
+		return nil, &ledger.Rejection{Code: ledger.InvalidArgument, Field: "all", Value: "true", Limit: "false with event_id", Message: "means more than the event that is named"}
+	}
+	if err := s.sinks.SkipEvent(ctx, id, m.GetKey(), m.GetReason(), at); err != nil {
+		return nil, err
+	}
+	return &cofferv1.SkipParkedResponse{EventIds: []string{at.String()}}, nil
 }
 
 func (s *sinkService) ListSkipped(ctx context.Context, m *cofferv1.ListSkippedRequest) (*cofferv1.ListSkippedResponse, error) {

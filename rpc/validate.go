@@ -134,7 +134,7 @@ func violation(v *protovalidate.Violation) *ledger.Rejection {
 	case rules.HasInt32():
 		r.Message, r.Limit = "is out of range", fmt.Sprintf("%d to %d", rules.GetInt32().GetGte(), rules.GetInt32().GetLte())
 	case rules.HasUint32():
-		r.Message, r.Limit = "is out of range", fmt.Sprintf("0 to %d", rules.GetUint32().GetLte())
+		r.Message, r.Limit = "is out of range", fmt.Sprintf("%d to %d", rules.GetUint32().GetGte(), rules.GetUint32().GetLte())
 	case rules.HasRepeated():
 		itemsText(r, v.FieldValue.List().Len(), rules.GetRepeated().GetMinItems(), rules.GetRepeated().GetMaxItems())
 	case rules.HasEnum():

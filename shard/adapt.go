@@ -102,6 +102,6 @@ func Adapt(m Pressure, p Adapting) int {
 func AdaptCommand(b *ledger.Budget, buckets int) ledger.Command {
 	return ledger.Command{
 		Op: ledger.OpReshard, Budget: b.ID, Buckets: buckets,
-		ID: fmt.Sprintf("adapt:%016x:%d", budgetHash(b.ID), b.Epoch.Number),
+		ID: fmt.Sprintf(ledger.KeyAdapt+"%016x:%d", budgetHash(b.ID), b.Epoch.Number),
 	}
 }

@@ -163,7 +163,7 @@ func MoveCommands(v *store.BudgetView, moves []ledger.Move) []ledger.Command {
 		}
 		cmds = append(cmds, ledger.Command{
 			Op: ledger.OpMove, Budget: v.ID, From: m.From, To: m.To, Amount: m.Amount,
-			ID: fmt.Sprintf("rebalance:%016x:%d:%d:%d", budgetHash(v.ID), m.From, m.To, seq),
+			ID: fmt.Sprintf(ledger.KeyRebalance+"%016x:%d:%d:%d", budgetHash(v.ID), m.From, m.To, seq),
 		})
 	}
 	return cmds

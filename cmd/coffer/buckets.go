@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 type budgetReshard struct {
@@ -20,7 +23,7 @@ func (budgetReshard) Help() string {
 	return `The budget stays in use: reservations keep the bucket they were made in, and what
 is available is spread evenly over the new buckets at the same moment. More
 buckets take more load in parallel; fewer let each spend more before it has to
-ask the others.
+ask the others. Where the budget has that many already, nothing is done.
 
 Example:
   coffer budget reshard SPRING 16 --key sale-2026-05`
@@ -31,6 +34,9 @@ func (b *budgetReshard) Run(c *cli) error {
 	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.ReshardBudgetResponse, error) {
 		return s.ReshardBudget(ctx, &cofferv1.ReshardBudgetRequest{Budget: b.Budget, Buckets: b.Buckets, IdempotencyKey: b.get()})
 	})
+	if b.have(err) {
+		return b.nothing(c)
+	}
 	if err != nil {
 		return b.hint(err)
 	}
@@ -38,6 +44,27 @@ func (b *budgetReshard) Run(c *cli) error {
 		return c.printMessage(res)
 	}
 	c.budgetDone("divided over "+count(int64(res.Budget.GetBuckets()), "bucket"), res.Budget, res.Replayed)
+	return nil
+}
+
+// have reports whether a refusal says that the budget has that many buckets.
+func (b *budgetReshard) have(err error) bool {
+	var e *rpc.Error
+	return errors.As(err, &e) && e.Reason() == ledger.BudgetIllegalState && e.Detail.GetField() == "buckets"
+}
+
+// nothing shows the budget as it is. The key was not used.
+func (b *budgetReshard) nothing(c *cli) error {
+	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.GetBudgetResponse, error) {
+		return s.GetBudget(ctx, b.Budget)
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return c.printMessage(&cofferv1.ReshardBudgetResponse{Budget: res.GetBudget()})
+	}
+	c.budgetDone("has "+count(int64(b.Buckets), "bucket")+" already; nothing was to be done", res.GetBudget(), false)
 	return nil
 }
 

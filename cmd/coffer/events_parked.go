@@ -112,7 +112,8 @@ func (p *parkedRetry) Run(c *cli) error {
 type parkedSkip struct {
 	parkedName `embed:""`
 	Reason     string `help:"Why; it is kept." required:"" placeholder:"TEXT"`
-	All        bool   `help:"Give up all of them, up to 256."`
+	All        bool   `help:"Give up all of them, up to 256." xor:"which"`
+	Event      string `help:"Id of the event that is meant; another one is not skipped." xor:"which" placeholder:"ID" empty:"name the event, or leave the flag out to skip the first one"`
 }
 
 // Help is the long help.
@@ -121,13 +122,14 @@ func (parkedSkip) Help() string {
 waits behind is delivered.
 
 Example:
-  coffer events parked skip shop default/reservations/o-1001/coupon:SPRING --reason 'a test order'`
+  coffer events parked skip shop default/reservations/o-1001/coupon:SPRING \
+      --event 1-03-000000000000000700000002-4 --reason 'a test order'`
 }
 
 // Run skips.
 func (p *parkedSkip) Run(c *cli) error {
 	ids, err := onServer(c, func(ctx context.Context, s *server) ([]string, error) {
-		return s.SkipParked(ctx, &cofferv1.SkipParkedRequest{Sink: p.Sink, Key: p.Key, Reason: p.Reason, All: p.All})
+		return s.SkipParked(ctx, &cofferv1.SkipParkedRequest{Sink: p.Sink, Key: p.Key, Reason: p.Reason, All: p.All, EventId: p.Event})
 	})
 	if err != nil {
 		return err

@@ -233,6 +233,21 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 	if all {
 		limit = MaxParkedPage
 	}
+	return s.skipParked(ctx, id, partition, name, reason, limit, nil)
+}
+
+// SkipEvent gives up the first event of a parked key if it is the one named.
+// Of one that was skipped before it changes nothing.
+func (s *Store) SkipEvent(ctx context.Context, id SinkID, name, reason string, at event.Position) error {
+	_, err := s.skipParked(ctx, id, at.Partition, name, reason, 1, &at)
+	return err
+}
+
+// skipParked skips the first events of a key, up to limit; want, where it is not
+// nil, is what the first of them must be.
+func (s *Store) skipParked(
+	ctx context.Context, id SinkID, partition uint64, name, reason string, limit int, want *event.Position,
+) (skipped []event.Position, err error) {
 	err = s.transact(ctx, func(tx kv.Tx, a kv.Attempt) error {
 		if a.MayHaveCommitted {
 			if done, err := s.haveSkipped(tx, id, name, skipped); err != nil || done {
@@ -240,6 +255,11 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 			}
 		}
 		skipped = nil
+		if want != nil {
+			if done, err := s.skippedBefore(tx, id, name, *want); err != nil || done {
+				return err
+			}
+		}
 		k, ok, err := s.parkedKeyIn(tx.Get(s.parkedKeyRow(id, partition, name)), partition, name)
 		if err != nil {
 			return err
@@ -255,6 +275,12 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 			_, at, err := s.readParkedEvent(row.Key)
 			if err != nil {
 				return corrupt("parked event key", err)
+			}
+			if want != nil && at != *want {
+				return &ledger.Rejection{
+					Code: ledger.ParkedNotFound, Field: "event_id", Value: want.String(), Limit: at.String(),
+					Message: "is not the first event that waits for the key",
+				}
 			}
 			bucket, first, err := decodePointer(row.Value)
 			if err != nil {
@@ -275,6 +301,19 @@ func (s *Store) SkipParked(ctx context.Context, id SinkID, partition uint64, nam
 		return s.putParked(tx, id, &k, n, 0)
 	})
 	return skipped, err
+}
+
+// skippedBefore reports whether there is a record of an event's skip.
+func (s *Store) skippedBefore(tx kv.Tx, id SinkID, name string, at event.Position) (bool, error) {
+	v, ok, err := tx.Get(s.skipKey(id, at)).Wait()
+	if err != nil || !ok {
+		return false, err
+	}
+	sk, err := decodeSkip(at, v)
+	if err != nil {
+		return false, corrupt("skipped event", err)
+	}
+	return sk.Key == name, nil
 }
 
 // haveSkipped reports whether an earlier attempt did skip the events, all in one

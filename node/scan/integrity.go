@@ -312,7 +312,7 @@ func (g *Integrity) freeze(ctx context.Context, id ledger.BudgetID, b *ledger.Bu
 	}
 	r := g.exec.DoAll(ctx, []ledger.Command{{
 		Op: ledger.OpFreeze, Budget: id, Correlation: told(problem),
-		ID: fmt.Sprintf("integrity:%016x:%s", ledger.Hash64(0, id.Tenant, id.Funder, id.Key), key),
+		ID: fmt.Sprintf(ledger.KeyIntegrity+"%016x:%s", ledger.Hash64(0, id.Tenant, id.Funder, id.Key), key),
 	}})[0]
 	switch {
 	case r.Err == nil:

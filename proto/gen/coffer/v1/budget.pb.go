@@ -1923,11 +1923,12 @@ const file_coffer_v1_budget_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\x0eidempotencyKey\"\\\n" +
 	"\x13CloseBudgetResponse\x12)\n" +
 	"\x06budget\x18\x01 \x01(\v2\x11.coffer.v1.BudgetR\x06budget\x12\x1a\n" +
-	"\breplayed\x18\x02 \x01(\bR\breplayed\"\x93\x01\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\"\x95\x01\n" +
 	"\x14ReshardBudgetRequest\x12\"\n" +
 	"\x06budget\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\x12\"\n" +
-	"\abuckets\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\abuckets\x123\n" +
+	"\xbaH\ar\x05\x10\x01(\x81\x02R\x06budget\x12$\n" +
+	"\abuckets\x18\x02 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\x02(\x01R\abuckets\x123\n" +
 	"\x0fidempotency_key\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\x0eidempotencyKey\"^\n" +
 	"\x15ReshardBudgetResponse\x12)\n" +

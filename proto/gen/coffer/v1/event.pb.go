@@ -1992,7 +1992,10 @@ type SkipParkedRequest struct {
 	Key    string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Up to 256 events, not the first alone.
-	All           bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	// The event that is meant, by its id: another one is not skipped. Naming the
+	// event makes the call safe to repeat. Not with all.
+	EventId       string `protobuf:"bytes,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2053,6 +2056,13 @@ func (x *SkipParkedRequest) GetAll() bool {
 		return x.All
 	}
 	return false
+}
+
+func (x *SkipParkedRequest) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
 }
 
 type SkipParkedResponse struct {
@@ -2417,7 +2427,7 @@ const file_coffer_v1_event_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\x04sink\x12\x1c\n" +
 	"\x03key\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x10R\x03key\"\x15\n" +
-	"\x13RetryParkedResponse\"\x87\x01\n" +
+	"\x13RetryParkedResponse\"\xac\x01\n" +
 	"\x11SkipParkedRequest\x12\x1e\n" +
 	"\x04sink\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x01R\x04sink\x12\x1c\n" +
@@ -2425,7 +2435,8 @@ const file_coffer_v1_event_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01(\x80\x10R\x03key\x12\"\n" +
 	"\x06reason\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x04R\x06reason\x12\x10\n" +
-	"\x03all\x18\x04 \x01(\bR\x03all\"1\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\x12#\n" +
+	"\bevent_id\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\aeventId\"1\n" +
 	"\x12SkipParkedResponse\x12\x1b\n" +
 	"\tevent_ids\x18\x01 \x03(\tR\beventIds\"\x83\x01\n" +
 	"\fSkippedEvent\x12\x19\n" +
