@@ -18,10 +18,17 @@ func csvFile(t *testing.T, text string) string {
 	return path
 }
 
-// importServer is a server with one funded budget.
+// serveStill is a server that writes nothing but what it is told to: money does
+// not move between buckets by itself, so that entries can be counted.
+func serveStill(t *testing.T) *served {
+	t.Helper()
+	return serveEnv(t, t.TempDir(), []string{"COFFER_REBALANCE_ENABLED=false"})
+}
+
+// importServer is such a server with one funded budget.
 func importServer(t *testing.T) *served {
 	t.Helper()
-	s := serve(t, t.TempDir())
+	s := serveStill(t)
 	s.cli(t, "budget", "create", "B", "--currency", "BRL", "--buckets", "4")
 	s.cli(t, "budget", "fund", "B", "--amount", "100000.00")
 	return s
@@ -217,7 +224,7 @@ func TestImportVouchers(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Skip("the voucher file is not part of the repository")
 	}
-	s := serve(t, t.TempDir())
+	s := serveStill(t)
 	s.cli(t, "budget", "create", "VOUCHERS", "--currency", "BRL", "--buckets", "8")
 	s.cli(t, "budget", "fund", "VOUCHERS", "--amount", "400000.00")
 	code, out, _ := coffer(t, "import", file, "--budget", "VOUCHERS", "--commit", "--server", s.url)
