@@ -34,6 +34,7 @@ func testConfig() Config {
 	cfg := DefaultConfig()
 	cfg.Listen, cfg.NodeID = "127.0.0.1:0", "test"
 	cfg.Expiry.Interval = 20 * time.Millisecond
+	cfg.Shutdown.Timeout = time.Minute // a drain that is slow is no fault
 	return cfg
 }
 

@@ -34,7 +34,7 @@ func TestStoreCheckExplainsClusters(t *testing.T) {
 		{file("odd", "hello\n"), "CLUSTER_FILE", "not description:id@host:port"},
 		{file("closed", "a:b@"+closed+"\n"), "UNREACHABLE", closed + " refuses connections"},
 	} {
-		code, out, _ := coffer(t, "store", "check", "--store", tc.place, "--timeout", "2s", "--json")
+		code, out, _ := coffer(t, "store", "check", "--store", tc.place, "--timeout", "6s", "--json")
 		if got := decode[checked](t, out); code != exitFailed || got.OK || got.Problem != tc.problem || !strings.Contains(got.Error, tc.words) {
 			t.Errorf("%s: exit code %d, %+v; want %s and %q", tc.place, code, got, tc.problem, tc.words)
 		}

@@ -93,7 +93,7 @@ func TestOpenExplains(t *testing.T) {
 		"no such file at all": {filepath.Join(t.TempDir(), "none"), ErrClusterFile, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // a third of it is for the diagnosis
 			defer cancel()
 			done := make(chan error, 1)
 			go func() {
