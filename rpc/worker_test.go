@@ -225,8 +225,9 @@ func TestWorkerStops(t *testing.T) {
 	w := newQueueWorld(t)
 	w.enqueue("slow", "next")
 	started := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(started) }) // the server may bring another job before it knows
 	stop := w.work(func(c *WorkerConfig) { c.Grace = 0 }, func(ctx context.Context, _ *cofferv1.QueueJob) error {
-		close(started)
+		begun()
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), ErrStopping) {
 			t.Errorf("cause %v", context.Cause(ctx))
