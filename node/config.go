@@ -49,6 +49,7 @@ type Config struct {
 	Facts    intake.Config   `yaml:"facts"`
 	Work     scan.WorkConfig `yaml:"work"`
 	Relay    relay.Config    `yaml:"relay"`
+	Events   relay.Naming    `yaml:"events"`
 	// Rebalance keeps budgets level over their buckets, Adapt gives them
 	// another number of buckets, Integrity proves their ledgers.
 	Rebalance scan.RebalanceConfig `yaml:"rebalance"`
@@ -144,6 +145,7 @@ func DefaultConfig() Config {
 		Facts:    intake.DefaultConfig(),
 		Work:     scan.DefaultWorkConfig(),
 		Relay:    relay.DefaultConfig(),
+		Events:   relay.DefaultNaming(),
 
 		Rebalance: scan.DefaultRebalanceConfig(),
 		Adapt:     shard.DefaultAdapting(),
@@ -175,6 +177,7 @@ func (c Config) Validate() error {
 	f.within("facts", c.Facts.Validate())
 	f.within("work", c.Work.Validate())
 	f.within("relay", c.Relay.Validate())
+	f.within("events", c.Events.Validate())
 	f.within("rebalance", c.Rebalance.Validate())
 	f.within("adapt", c.Adapt.Validate())
 	f.within("integrity", c.Integrity.Validate())

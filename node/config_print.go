@@ -54,6 +54,8 @@ var settingDocs = map[string]string{
 	"relay.retention":        "How long events can be read again after every sink has them (duration).",
 	"relay.private_webhooks": "Allow webhooks to loopback, private and link-local addresses.",
 
+	"events.source": "Names this installation in events: a URI, which a slash and the tenant make the CloudEvents source. The same on all nodes over a store.",
+
 	"work.interval":    "From one pass over leases, facts and finished jobs to the next (duration).",
 	"work.owners":      "Most tenants and queues one pass looks at (queues).",
 	"work.pass_limit":  "Most jobs, and orders with facts, one pass handles, divided equally among the owners (jobs).",

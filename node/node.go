@@ -143,7 +143,7 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	p := &parts{engine: engine}
 	var err error
-	opt := store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix, Work: n.cfg.Queue.limits()}
+	opt := store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix, EventSource: n.cfg.Events.Source, Work: n.cfg.Queue.limits()}
 	if p.ledger, err = store.Open(ctx, engine, opt); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 		return nil, err
 	}
 	p.signals = relay.NewSignals(p.ledger, n.cfg.Relay.Poll, n.cfg.Relay.Watch)
-	p.drivers = relay.NewDrivers(sink.Deps{Private: n.cfg.Relay.PrivateWebhooks})
+	p.drivers = relay.NewDrivers(sink.Deps{Private: n.cfg.Relay.PrivateWebhooks, Source: n.cfg.Events.Source})
 	if p.relay, err = relay.New(n.cfg.Relay, p.ledger, p.signals, p.drivers.Open, n.cfg.NodeID, n.log.With().Str("part", "relay").Logger()); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,9 @@
 // the store's incarnation, the partition, the commit stamp of its block and its
 // place in the block. The position is the event's id, the same however often it
 // is delivered, and the cursor to go on from. A store that was restored from an
-// older copy writes under a new incarnation, so no id is ever given twice.
+// older copy writes under a new incarnation, so no id is ever given twice by one
+// installation. Another one may give the same: a consumer of several tells them
+// apart by [Event.Source], which their operators set.
 //
 // Positions have an order within one partition of one incarnation only. What
 // consumers go by is the key and the sequence:

@@ -1,8 +1,10 @@
 package event
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -11,6 +13,9 @@ import (
 // Event is one entry, with what its block and budget say about it. Its methods
 // do not change it.
 type Event struct {
+	// Source names the installation that the event is of, as CheckSource allows;
+	// empty for DefaultSource.
+	Source string
 	At     Position
 	Bucket ledger.BucketID
 	// Currency is the budget's.
@@ -21,7 +26,35 @@ type Event struct {
 	Entry  ledger.Entry
 }
 
-// ID is the event's id: the same on every delivery, never given twice.
+// DefaultSource is the Source of an installation that was given none.
+const DefaultSource = "/coffer"
+
+// maxSource bounds a Source in bytes.
+const maxSource = 256
+
+// CheckSource says whether a text can be a Source: a URI reference to which
+// "/TENANT" is added to give the event's source. It names what is allowed.
+func CheckSource(s string) error {
+	u, err := url.Parse(s)
+	plain := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"<>\\^`{|}?#", r) }) < 0
+	if err != nil || !plain || s == "" || len(s) > maxSource || strings.HasSuffix(s, "/") || strings.HasSuffix(s, ":") || u.Path+u.Opaque+u.Host == "" {
+		return fmt.Errorf("source is %.80q (allowed: a URI such as https://ledger.example.com/eu or %s, up to %d bytes, without query, fragment and a slash at the end)",
+			s, DefaultSource, maxSource)
+	}
+	return nil
+}
+
+// source is the CloudEvent's: that of the installation, and the tenant.
+func (e *Event) source() string {
+	base := e.Source
+	if base == "" {
+		base = DefaultSource
+	}
+	return base + "/" + url.PathEscape(e.Bucket.Budget.Tenant)
+}
+
+// ID is the event's id: the same on every delivery, never given twice by one
+// installation.
 func (e *Event) ID() string { return e.At.String() }
 
 // Type is the event's type, "" for an entry type that this version does not know.

@@ -297,3 +297,53 @@ func TestTraceParent(t *testing.T) {
 		}
 	}
 }
+
+// An installation with a source of its own: its events say so, and come back with
+// it; the default is not told apart from none.
+func TestSource(t *testing.T) {
+	for source, want := range map[string]string{
+		"": "/coffer/t%201", DefaultSource: "/coffer/t%201", "https://ledger.example.com/eu": "https://ledger.example.com/eu/t%201",
+		"urn:coffer:eu": "urn:coffer:eu/t%201", "coffer-eu": "coffer-eu/t%201", "https://example.com/100%25": "https://example.com/100%25/t%201",
+	} {
+		e := reserved()
+		e.Source = source
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var raw map[string]any
+		if err := json.Unmarshal(b, &raw); err != nil || raw["source"] != want {
+			t.Errorf("source of %q is %v, want %s (%v)", source, raw["source"], want, err)
+		}
+		back, err := Parse(b)
+		if source == DefaultSource {
+			source = ""
+		}
+		if err != nil || back.Source != source {
+			t.Errorf("%q came back as %+v, %v", source, back, err)
+		}
+	}
+	for _, s := range []string{"/t%201", "t%201", "/coffer/t%202", "/coffer/t 1"} {
+		b, err := json.Marshal(reserved())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = []byte(strings.Replace(string(b), `"source":"/coffer/t%201"`, `"source":"`+s+`"`, 1))
+		if e, err := Parse(b); !errors.Is(err, ErrMalformed) {
+			t.Errorf("source %s: %+v, %v", s, e, err)
+		}
+	}
+}
+
+func TestCheckSource(t *testing.T) {
+	for _, s := range []string{DefaultSource, "https://ledger.example.com/eu", "https://ledger.example.com", "urn:coffer:eu", "coffer-eu", "//host/a", strings.Repeat("x", 256)} {
+		if err := CheckSource(s); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range []string{"", "/", "/coffer/", "https://", "urn:", "a b", "a\nb", "ä", "/a?b", "/a?", "/a#b", "/%zz", `/"a"`, strings.Repeat("x", 257)} {
+		if err := CheckSource(s); err == nil || !strings.Contains(err.Error(), "source is ") || !strings.Contains(err.Error(), "(allowed: a URI such as https://ledger.example.com/eu or /coffer, up to 256 bytes") {
+			t.Errorf("%.20q: %v", s, err)
+		}
+	}
+}

@@ -16,7 +16,6 @@ const (
 	ContentType     = "application/cloudevents+json"
 	DataContentType = "application/json"
 	specVersion     = "1.0"
-	sourcePrefix    = "/coffer/"
 	timeLayout      = "2006-01-02T15:04:05.000Z07:00"
 )
 
@@ -121,7 +120,7 @@ func (e *Event) envelope() (*envelope, error) {
 		return nil, fmt.Errorf("encode event %s: %w", e.At, err)
 	}
 	v := &envelope{
-		SpecVersion: specVersion, ID: e.ID(), Source: sourcePrefix + url.PathEscape(e.Bucket.Budget.Tenant), Type: e.Type(), Subject: e.Subject(),
+		SpecVersion: specVersion, ID: e.ID(), Source: e.source(), Type: e.Type(), Subject: e.Subject(),
 		Time: e.Time.UTC().Format(timeLayout), DataContentType: DataContentType, PartitionKey: e.Key(),
 		// Padded, so that the order of the texts is that of the numbers.
 		Sequence: fmt.Sprintf("%020d", e.Sequence()), CorrelationID: e.Entry.Correlation, Data: data,
@@ -192,10 +191,13 @@ func (v *envelope) event() (*Event, error) {
 		return nil, fmt.Errorf("%w %s: data: %w", ErrMalformed, at, err)
 	}
 	e := d.event(at, t, when.UTC())
+	if base, ok := strings.CutSuffix(v.Source, "/"+url.PathEscape(d.Tenant)); ok && base != DefaultSource {
+		e.Source = base
+	}
 	// The rest says what the data says; an event that contradicts itself is none.
 	for _, c := range []struct{ name, is, want string }{
 		{"type", v.Type, e.Type()},
-		{"source", v.Source, sourcePrefix + url.PathEscape(d.Tenant)},
+		{"source", v.Source, e.source()},
 		{"subject", v.Subject, e.Subject()},
 		{"data.tenant", d.Tenant, e.Bucket.Budget.Tenant},
 		{"data.sequence", fmt.Sprint(d.Sequence), fmt.Sprint(e.Sequence())},

@@ -262,10 +262,14 @@ func (s *Store) eventsOf(r kv.Reader, p *pointer, v kv.Value) ([]*event.Event, e
 	if err != nil {
 		return nil, err
 	}
+	source := s.opt.EventSource
+	if source == event.DefaultSource {
+		source = ""
+	}
 	all := make([]event.Event, len(b.Entries))
 	out := make([]*event.Event, len(b.Entries))
 	for i := range b.Entries {
-		all[i] = event.Event{At: p.at, Bucket: p.bucket, Currency: currency, Time: b.Time, Writer: b.Writer, Entry: b.Entries[i]}
+		all[i] = event.Event{Source: source, At: p.at, Bucket: p.bucket, Currency: currency, Time: b.Time, Writer: b.Writer, Entry: b.Entries[i]}
 		all[i].At.Index = uint32(i)
 		out[i] = &all[i]
 	}

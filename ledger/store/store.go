@@ -26,6 +26,9 @@ type Options struct {
 	Tx kv.Options
 	// ReadOnly opens a store that exists and writes nothing at all.
 	ReadOnly bool
+	// EventSource is the Source of all events that are read, empty for
+	// event.DefaultSource.
+	EventSource string
 	// Work bounds the queues of one tenant; fields that are zero have their
 	// default.
 	Work WorkLimits

@@ -46,7 +46,8 @@ const DefaultTable = "coffer_inbox"
 
 // Config says whose inbox it is and where.
 type Config struct {
-	// Consumer names the effect. Two effects of one event need two names.
+	// Consumer names the effect. Two effects of one event need two names, and so
+	// do the events of two installations, whose ids may be the same.
 	Consumer string
 	// Table may be "schema.table"; letters, digits and underscores.
 	Table   string

@@ -25,8 +25,9 @@ const (
 )
 
 // natsSink publishes to JetStream, as CloudEvents in the binary mode of the NATS
-// binding, with the event's id as Nats-Msg-Id: within the stream's duplicate
-// window the server itself drops what was sent before.
+// binding, with the event's id as Nats-Msg-Id, after its installation's source and
+// a slash where that was set: within the stream's duplicate window the server
+// itself drops what was sent before.
 //
 // A key's next event is sent once the ack of the one before it is here; events
 // of different keys are under way at once.
@@ -175,7 +176,7 @@ func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
 	for i, e := range events {
 		var msg *nats.Msg
 		if msg, errs[i] = s.message(e); errs[i] == nil {
-			acks[i], errs[i] = js.PublishMsgAsync(msg, jetstream.WithMsgID(e.ID()))
+			acks[i], errs[i] = js.PublishMsgAsync(msg, jetstream.WithMsgID(msgID(e)))
 			errs[i] = natsError(errs[i])
 		}
 	}
@@ -221,6 +222,15 @@ func (s *natsSink) message(e *event.Event) (*nats.Msg, error) {
 	}
 	msg.Header.Set(HeaderPrefix+"datacontenttype", event.DataContentType)
 	return msg, nil
+}
+
+// msgID is what the server knows an event again by. Ids are unique within one
+// installation; the events of others may be in the same stream.
+func msgID(e *event.Event) string {
+	if e.Source == "" {
+		return e.ID()
+	}
+	return e.Source + "/" + e.ID()
 }
 
 // HeaderPrefix begins the names of the headers that carry attributes over NATS.

@@ -85,6 +85,8 @@ type Deps struct {
 	// private and link-local ones. Whoever may configure a webhook could
 	// reach the node's own network through it.
 	Private bool
+	// Source is that of pings, empty for event.DefaultSource.
+	Source string
 	// Dial replaces the network, for tests; nil: the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }

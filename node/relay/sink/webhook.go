@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -42,6 +43,7 @@ const PingType = "coffer.sink.ping.v1"
 // others for the one event.
 type webhook struct {
 	url     string
+	source  string // of pings
 	key     receiver.Key
 	timeout time.Duration
 	width   int
@@ -58,7 +60,7 @@ func newWebhook(w *Webhook, d Deps) (*webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &webhook{url: w.URL, key: key, timeout: or(w.Timeout, DefaultTimeout), width: w.Concurrency}
+	s := &webhook{url: w.URL, source: cmp.Or(d.Source, event.DefaultSource), key: key, timeout: or(w.Timeout, DefaultTimeout), width: w.Concurrency}
 	if s.width == 0 {
 		s.width = DefaultConcurrency
 	}
@@ -219,7 +221,7 @@ func retryAfter(s string, now time.Time) time.Duration {
 func (s *webhook) Ping(ctx context.Context) error {
 	id := "ping-" + strings.ToLower(rand.Text())
 	body, err := json.Marshal(map[string]string{
-		"specversion": "1.0", "id": id, "source": "/coffer", "type": PingType, "time": time.Now().UTC().Format(time.RFC3339),
+		"specversion": "1.0", "id": id, "source": s.source, "type": PingType, "time": time.Now().UTC().Format(time.RFC3339),
 	})
 	if err != nil {
 		return err
