@@ -96,10 +96,7 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 	select {
 	case <-g.done:
 	case <-ctx.Done(): // answers that are still to come must not change those that are given now
-		replies = make([]ledger.Reply, len(cmds))
-		for i := range tasks {
-			replies[i] = tasks[i].take(ctx)
-		}
+		replies = takeAll(ctx, tasks)
 	}
 	for i := range tasks {
 		if !here { // the node that forwarded may still take the command itself

@@ -116,6 +116,17 @@ func (t *task) take(ctx context.Context) ledger.Reply {
 	return ledger.Reply{Err: &ledger.Rejection{Code: ledger.OutcomeUnknown, Message: "the call ended while the command was being committed", Cause: context.Cause(ctx)}}
 }
 
+// takeAll reads the answers of a call that has ended. It begins with the last
+// command: a batch takes them from the first on, so none can be taken behind one
+// on the same benefit that was given up, and run without it.
+func takeAll(ctx context.Context, tasks []task) []ledger.Reply {
+	replies := make([]ledger.Reply, len(tasks))
+	for i := len(tasks) - 1; i >= 0; i-- {
+		replies[i] = tasks[i].take(ctx)
+	}
+	return replies
+}
+
 // leave is the caller's last touch. It reports whether a batch still works on
 // the task, which then counts it out.
 func (t *task) leave() bool { return t.state.CompareAndSwap(taskTaken, taskOrphan) }

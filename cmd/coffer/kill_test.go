@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
@@ -38,9 +39,10 @@ func child(t *testing.T, dir string, env ...string) (cmd *exec.Cmd, url string) 
 	return cmd, url
 }
 
-// promised is what the server acknowledged for one order.
+// promised is what the server acknowledged for one order; undone: the client
+// said that the reserve was certainly not done.
 type promised struct {
-	reserved, committed bool
+	reserved, committed, undone bool
 }
 
 // A server is killed under load at random moments, again and again. After
@@ -81,7 +83,11 @@ func TestKill(t *testing.T) {
 					next++
 					id := fmt.Sprintf("o%06d", next)
 					mu.Unlock()
-					p := drive(ctx, client, id)
+					send := drive
+					if round >= 3 {
+						send = driveTogether
+					}
+					p := send(ctx, client, id)
 					mu.Lock()
 					acked[id] = p
 					mu.Unlock()
@@ -133,11 +139,24 @@ func prepare(t *testing.T, c *rpc.Client, round int) {
 func drive(ctx context.Context, c *rpc.Client, id string) (p promised) {
 	_, err := c.Reserve(ctx, &cofferv1.ReserveRequest{OrderId: id, BenefitKey: "b", Budget: "B", AmountMinor: 100, Currency: "BRL", Ttl: durationpb.New(time.Hour)})
 	if err != nil {
+		p.undone = !errors.Is(err, rpc.ErrOutcomeUnknown)
 		return p
 	}
 	p.reserved = true
 	_, err = c.Commit(ctx, &cofferv1.CommitRequest{OrderId: id, BenefitKey: "b", Budget: "B"})
 	p.committed = err == nil
+	return p
+}
+
+// driveTogether sends an order's commands in one call, which shares batches
+// with those of other callers.
+func driveTogether(ctx context.Context, c *rpc.Client, id string) (p promised) {
+	results, _ := c.Execute(ctx, []*cofferv1.Command{ // the results say all
+		{Command: &cofferv1.Command_Reserve{Reserve: &cofferv1.ReserveRequest{OrderId: id, BenefitKey: "b", Budget: "B", AmountMinor: 100, Currency: "BRL", Ttl: durationpb.New(time.Hour)}}},
+		{Command: &cofferv1.Command_Commit{Commit: &cofferv1.CommitRequest{OrderId: id, BenefitKey: "b", Budget: "B"}}},
+	})
+	p.reserved, p.committed = results[0].GetOutcome() != nil, results[1].GetOutcome() != nil
+	p.undone = results[0].GetError() != nil && results[0].GetError().GetDetail().GetReason() != string(ledger.OutcomeUnknown)
 	return p
 }
 
@@ -148,9 +167,15 @@ func checkPromises(t *testing.T, dir string, acked map[string]promised) {
 	s := serve(t, dir)
 	client := rpc.NewClient(s.url)
 	defer client.Close()
-	reserved, committed := 0, 0
+	reserved, committed, undone := 0, 0, 0
 	for id, p := range acked {
 		got, err := client.GetReservation(t.Context(), id, "b")
+		if p.undone {
+			undone++
+			if rpc.ReasonOf(err) != ledger.ReservationNotFound {
+				t.Errorf("order %s was said to be certainly not done; it is %v (%v)", id, got, err)
+			}
+		}
 		if !p.reserved {
 			continue // it may or may not be there
 		}
@@ -167,7 +192,7 @@ func checkPromises(t *testing.T, dir string, acked map[string]promised) {
 			t.Errorf("order %s: acknowledged %+v, is %s", id, p, state)
 		}
 	}
-	t.Logf("%d orders sent, %d reserves and %d commits acknowledged", len(acked), reserved, committed)
+	t.Logf("%d orders sent, %d reserves and %d commits acknowledged, %d certainly not done", len(acked), reserved, committed, undone)
 	if committed < 100 {
 		t.Errorf("only %d commits were acknowledged: the test tested little", committed)
 	}
