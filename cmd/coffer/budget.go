@@ -33,8 +33,8 @@ type budgetCreate struct {
 	LateCommit    string        `help:"What a commit after the expiry does: reject, reclaim or case." enum:"reject,reclaim,case" default:"reject"`
 	Exhaustion    string        `help:"When a reserve finds too little: exact (the whole budget is short) or strict (its bucket is)." enum:"exact,strict" default:"exact"`
 	OnUnavailable string        `help:"What a reserve answers when the store cannot take it: fail-closed or skip-benefit." enum:"fail-closed,skip-benefit" default:"fail-closed"`
-	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved." placeholder:"10"`
-	OverAmount    string        `help:"Amount by which a commit may exceed what was reserved, in major units." placeholder:"5.00"`
+	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved (default: 0)." placeholder:"10"`
+	OverAmount    string        `help:"Amount by which a commit may exceed what was reserved, in major units (default: 0)." placeholder:"5.00"`
 	ReversalSink  string        `help:"Budget that takes refunds once this one is closed." placeholder:"BUDGET"`
 	MaxLifetime   time.Duration `help:"Longest life of a reservation, extensions included (default 7 days)." placeholder:"168h"`
 }

@@ -38,7 +38,7 @@ func parses(line string) error {
 	if err != nil {
 		return err
 	}
-	args := strings.Fields(line)
+	args := words(line)
 	if len(args) == 0 || filepath.Base(args[0]) != "coffer" {
 		return errors.New("is no command line of coffer")
 	}

@@ -353,7 +353,7 @@ func (k *sinkPing) Run(c *cli) error {
 	}
 	switch {
 	case !res.GetOk():
-		c.notef("coffer: the receiver of sink %s cannot be reached: %s\n", k.Sink, res.GetProblem())
+		c.notef("coffer: the receiver of sink %s cannot be reached: %s; it is the server that tries: see that the receiver runs and can be reached from there, then ping again\n", k.Sink, res.GetProblem())
 		return errFailed
 	case !c.JSON:
 		c.printf("the receiver of sink %s answers\n", k.Sink)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -114,7 +113,7 @@ func (c *cli) fact(answer proto.Message, f *cofferv1.Fact, replayed bool) error 
 		o := e.GetOutcome()
 		entry := ""
 		if o.GetEntrySeq() > 0 {
-			entry = fmt.Sprintf("%d#%d", o.GetBucket(), o.GetEntrySeq())
+			entry = entryName(o.GetBucket(), o.GetEntrySeq())
 		}
 		t.row(shortEnum(e.GetOperation(), "OPERATION_"), o.GetBenefitKey(), o.GetAttempt(), o.GetBudget(), stateName(o.GetState()), o.GetAmountMinor(), entry, clock(o.GetTime()))
 	}

@@ -23,7 +23,7 @@ func (queueLease) Help() string {
 that runs out returns the job and counts an attempt.
 
 Example:
-  coffer queue lease mail --max 10 --for 5m --worker $USER`
+  coffer queue lease mail --max 10 --for 5m --worker w-1`
 }
 
 // Run leases.
@@ -106,10 +106,10 @@ func (q *queueReturn) Run(c *cli) error {
 }
 
 type queueDead struct {
-	List    deadList     `cmd:"" help:"List a queue's dead letters, the oldest first."`
-	Inspect queueInspect `cmd:"" help:"Show a dead letter."`
-	Replay  deadReplay   `cmd:"" help:"Make a dead letter a job again, under the same id."`
-	Discard deadDiscard  `cmd:"" help:"Give a dead letter up."`
+	List    deadList    `cmd:"" help:"List a queue's dead letters, the oldest first."`
+	Inspect deadInspect `cmd:"" help:"Show a dead letter."`
+	Replay  deadReplay  `cmd:"" help:"Make a dead letter a job again, under the same id."`
+	Discard deadDiscard `cmd:"" help:"Give a dead letter up."`
 }
 
 type deadList struct {
@@ -133,6 +133,11 @@ func (d *deadList) Run(c *cli) error {
 	}
 	return c.jobList(res.GetJobs(), res.GetNextPageToken(), "no dead letters")
 }
+
+type deadInspect struct{ queueInspect }
+
+// Help is the long help.
+func (deadInspect) Help() string { return "Example:\n  coffer queue dead inspect mail welcome-17" }
 
 type deadReplay struct {
 	jobName `embed:""`
