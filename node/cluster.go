@@ -320,8 +320,8 @@ func (n *Node) leave(ctx context.Context, p *parts) {
 }
 
 // leaveTimeout bounds the removal of the sign of life: without it the others
-// find out a little later.
-const leaveTimeout = 2 * time.Second
+// find out a little later, and the next start of this node waits that long.
+const leaveTimeout = 5 * time.Second
 
 // clusterView answers operators about all nodes.
 type clusterView struct {

@@ -34,7 +34,7 @@ func TestEventsSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, n, nil)
-	c := rpc.NewClient(r.url)
+	c := rpc.NewClient(r.url, rpc.WithAttemptTimeout(patience)) // what is sent again pings again
 	defer c.Close()
 	config, err := structpb.NewStruct(map[string]any{"kind": "webhook", "webhook": map[string]any{
 		"url": hook.URL, "insecure": true, "keys": []any{map[string]any{"id": "k1", "secret": receiver.NewSecret()}},
