@@ -269,3 +269,33 @@ func TestNap(t *testing.T) {
 	nap(0)
 	nap(-time.Second)
 }
+
+// A load that is cancelled ends at once, whatever its callers wait for, with
+// no more of them than were allowed, and none is left.
+func TestCancelledLoadEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig(t, "hot", "executor")
+		cfg.Rate, cfg.Arrivals, cfg.Callers, cfg.Duration, cfg.Tasks = 1000, Constant, 3, time.Hour, 0
+		if err := cfg.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var busy, most atomic.Int64
+		b := &Bench{cfg: cfg, target: &fake{do: func(cmds []ledger.Command) []Reply {
+			if n := busy.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer busy.Add(-1)
+			<-ctx.Done()
+			return make([]Reply, len(cmds))
+		}}}
+		start := time.Now()
+		time.AfterFunc(10*time.Second, cancel)
+		if _, err := b.Drive(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("the load ended with %v", err)
+		}
+		if took := time.Since(start); took > 11*time.Second || most.Load() != 3 || busy.Load() != 0 {
+			t.Errorf("it took %s; %d callers at once, want 3, and %d are left", took, most.Load(), busy.Load())
+		}
+	})
+}

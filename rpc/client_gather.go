@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"connectrpc.com/connect/v2"
@@ -27,6 +28,9 @@ const (
 	// maxParcel is how many commands a call may have to travel with others.
 	// A larger one is worth a request of its own.
 	maxParcel = 16
+	// maxBeside is how long a few commands wait for a crowd that travels. One
+	// that is not back by then is stuck, or slow for reasons of its own.
+	maxBeside = 100 * time.Millisecond
 )
 
 // errNotSent says that a call's commands never left the client.
@@ -39,7 +43,8 @@ var errNotSent = errors.New("the command was not sent")
 // No call waits for a timer: a lone one is sent at once. While batches are
 // on their way, another leaves when as many commands wait as travel, or when
 // one returns: were it sent earlier, a crowd that is answered together would
-// fall into ever smaller batches. Each caller keeps its own deadline,
+// fall into ever smaller batches. Where none returns for long, who comes then
+// waits for none that travels. Each caller keeps its own deadline,
 // cancellation and answer. Two calls that use one key never share a
 // batch, and their order is kept. The commands of a call travel together, in
 // their order.
@@ -49,9 +54,10 @@ type gatherer struct {
 
 	mu      sync.Mutex
 	queue   []*parcel
-	waiting int // commands in the queue
-	flights int // batches on their way, and those about to leave
-	aloft   int // commands in the batches on their way
+	waiting int       // commands in the queue
+	flights int       // batches on their way, and those about to leave
+	aloft   int       // commands in the batches on their way
+	left    time.Time // when the last batch left
 }
 
 // parcel is the commands of one call on their way.
@@ -80,7 +86,7 @@ func (g *gatherer) send(ctx context.Context, msgs []*cofferv1.Command, keys []co
 	}
 	g.queue = append(g.queue, p)
 	g.waiting += len(msgs)
-	if g.flights == 0 || g.flights < g.most && g.waiting >= g.aloft {
+	if g.flights == 0 || g.flights < g.most && !g.few() {
 		g.flights++
 		go g.fly()
 	}
@@ -147,13 +153,16 @@ func (g *gatherer) fly() {
 	}
 }
 
+// few says that what waits had better wait for what travels. The caller holds mu.
+func (g *gatherer) few() bool { return g.waiting < g.aloft && time.Since(g.left) < maxBeside }
+
 // next takes what waits, no key twice, up to a full batch of n commands. When
 // that is nothing, or less than what travels, the flight ends; the last one
 // leaves nothing behind.
 func (g *gatherer) next() (batch []*parcel, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiting == 0 || g.waiting < g.aloft {
+	if g.waiting == 0 || g.few() {
 		g.flights--
 		return nil, 0
 	}
@@ -176,6 +185,7 @@ func (g *gatherer) next() (batch []*parcel, n int) {
 	g.queue = rest
 	g.waiting -= n
 	g.aloft += n
+	g.left = time.Now()
 	return batch, n
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"connectrpc.com/connect/v2"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -141,49 +142,51 @@ func TestLoneCommandGoesAtOnceAndACrowdTogether(t *testing.T) {
 // While a crowd travels, a few do not leave one by one: they wait until as
 // many are there, or until the crowd is answered.
 func TestFewDoNotFlyBesideACrowd(t *testing.T) {
-	s := newStage()
-	g := &gatherer{most: flights, execute: s.execute, flights: flights}
-	c := newCrowd()
-	send := func(from, to int) {
-		for i := from; i < to; i++ {
-			c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("o", i))
+	synctest.Test(t, func(t *testing.T) { // no time passes
+		s := newStage()
+		g := &gatherer{most: flights, execute: s.execute, flights: flights}
+		c := newCrowd()
+		send := func(from, to int) {
+			for i := from; i < to; i++ {
+				c.send(t.Context(), g, fmt.Sprint(i), fmt.Sprint("o", i))
+			}
 		}
-	}
-	send(0, 8)
-	waiting(g, 8)
-	g.mu.Lock()
-	g.flights = 1
-	g.mu.Unlock()
-	go g.fly()
-	if batch := <-s.begun; len(batch) != 8 {
-		t.Fatalf("batch of %d, want 8", len(batch))
-	}
-	send(8, 15)
-	waiting(g, 7)
-	if g.mu.Lock(); g.flights != 1 {
-		t.Errorf("%d flights with 7 waiting beside 8, want 1", g.flights)
-	}
-	g.mu.Unlock()
-	send(15, 16)
-	if batch := <-s.begun; len(batch) != 8 {
-		t.Errorf("batch of %d, want 8", len(batch))
-	}
-	send(16, 17)
-	waiting(g, 1)
-	s.end <- nil // one of two returns and finds fewer than travel
-	s.end <- nil
-	if batch := <-s.begun; len(batch) != 1 {
-		t.Errorf("batch of %d, want the one that waited", len(batch))
-	}
-	s.end <- nil
-	c.wg.Wait()
-	if len(c.got) != 17 {
-		t.Errorf("%d answers, want 17: %v", len(c.got), c.errs)
-	}
-	landed(g)
-	if g.aloft != 0 {
-		t.Errorf("%d commands aloft once all flights have ended", g.aloft)
-	}
+		send(0, 8)
+		waiting(g, 8)
+		g.mu.Lock()
+		g.flights = 1
+		g.mu.Unlock()
+		go g.fly()
+		if batch := <-s.begun; len(batch) != 8 {
+			t.Fatalf("batch of %d, want 8", len(batch))
+		}
+		send(8, 15)
+		waiting(g, 7)
+		if g.mu.Lock(); g.flights != 1 {
+			t.Errorf("%d flights with 7 waiting beside 8, want 1", g.flights)
+		}
+		g.mu.Unlock()
+		send(15, 16)
+		if batch := <-s.begun; len(batch) != 8 {
+			t.Errorf("batch of %d, want 8", len(batch))
+		}
+		send(16, 17)
+		waiting(g, 1)
+		s.end <- nil // one of two returns and finds fewer than travel
+		s.end <- nil
+		if batch := <-s.begun; len(batch) != 1 {
+			t.Errorf("batch of %d, want the one that waited", len(batch))
+		}
+		s.end <- nil
+		c.wg.Wait()
+		if len(c.got) != 17 {
+			t.Errorf("%d answers, want 17: %v", len(c.got), c.errs)
+		}
+		landed(g)
+		if g.aloft != 0 {
+			t.Errorf("%d commands aloft once all flights have ended", g.aloft)
+		}
+	})
 }
 
 func TestOneKeyNeverSharesABatch(t *testing.T) {

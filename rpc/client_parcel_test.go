@@ -361,3 +361,42 @@ func TestNobodyIsToldLies(t *testing.T) {
 		t.Errorf("%d answered, %d not done, %d wait, %d travel", answered, len(undone), c.gather.waiting, c.gather.aloft)
 	}
 }
+
+// A large batch that does not come back, as of a bucket that is stuck, holds up
+// a few that come later no longer than it takes to see that.
+func TestFewPassABatchThatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		g := &gatherer{most: flights, flights: flights, execute: func(_ context.Context, msgs []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+			if strings.HasPrefix(msgs[0].GetReserve().GetOrderId(), "stuck") {
+				<-release
+			}
+			return answers(msgs), nil
+		}}
+		c := newCrowd()
+		for i := range 20 {
+			c.send(t.Context(), g, fmt.Sprint("stuck", i), fmt.Sprint("stuck", i))
+		}
+		waiting(g, 20)
+		g.flights = 1
+		go g.fly()
+		synctest.Wait()
+		c.send(t.Context(), g, "early", "early")
+		synctest.Wait()
+		if c.count() != 0 {
+			t.Error("a lone command flew beside a crowd")
+		}
+		time.Sleep(maxBeside)
+		c.send(t.Context(), g, "late", "late")
+		synctest.Wait()
+		if c.got["early"] != 1 || c.got["late"] != 1 || c.count() != 2 {
+			t.Errorf("answered while the crowd is stuck: %v", c.got)
+		}
+		close(release)
+		c.wg.Wait()
+		landed(g)
+		if len(c.got) != 22 || g.aloft != 0 {
+			t.Errorf("%d answers, %d travel", len(c.got), g.aloft)
+		}
+	})
+}
