@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"sort"
@@ -28,6 +29,9 @@ const maxConfigBytes = 1 << 20
 // error that names the key and its line; so is a value of the wrong type.
 func (c *Config) LoadFile(path string) error {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read config: %w; coffer serve --print-config prints one", err)
+	}
 	if err != nil {
 		return fmt.Errorf("read config: %w", err)
 	}

@@ -77,3 +77,10 @@ func TestReadmeCommandsParse(t *testing.T) {
 		}
 	}
 }
+
+// Faults of a start or a call that are usual for newcomers say what to do next.
+func TestFirstFaultsSayWhatNext(t *testing.T) {
+	fails(t, exitUsage, "no such file or directory; coffer serve --print-config prints one", "serve", "--config", filepath.Join(t.TempDir(), "coffer.yaml"))
+	s := serve(t, t.TempDir())
+	fails(t, exitFailed, "404 Not Found; see that --server is the base URL of a Coffer server, such as http://127.0.0.1:7420", "budget", "list", "--server", s.url+"/coffer")
+}

@@ -22,6 +22,9 @@ func parseMajor(field, s, currency string) (int64, error) {
 		return fault("is not an amount")
 	}
 	if len(frac) > digits {
+		if len(frac) == 1 {
+			return fault("has 1 decimal")
+		}
 		return fault(fmt.Sprintf("has %d decimals", len(frac)))
 	}
 	v, err := strconv.ParseInt(whole+frac+strings.Repeat("0", digits-len(frac)), 10, 64)

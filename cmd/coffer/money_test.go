@@ -22,7 +22,7 @@ func TestParseMajor(t *testing.T) {
 		{"92233720368547758.07", "BRL", math.MaxInt64, ""},
 		{"92233720368547758.08", "BRL", 0, "is more than 92,233,720,368,547,758.07"},
 		{"12.345", "BRL", 0, "has 3 decimals (allowed: BRL with up to 2 decimals, such as 12.34)"},
-		{"12.5", "JPY", 0, "has 1 decimals (allowed: whole JPY, such as 12)"},
+		{"12.5", "JPY", 0, "has 1 decimal (allowed: whole JPY, such as 12)"},
 		{"0.00", "BRL", 0, "is not positive"},
 		{"-1", "BRL", 0, "is not an amount"},
 		{"+1", "BRL", 0, "is not an amount"},

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"connectrpc.com/connect/v2"
+
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/node"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -57,6 +59,8 @@ func (s *server) explain(err error) error {
 		return fmt.Errorf("the server at %s speaks no TLS: %w; name it with http://", s.url, http.ErrSchemeMismatch)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("no server answers at %s: %w; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
+	case e.Code == connect.CodeUnimplemented:
+		return fmt.Errorf("%s: %w; see that --server is the base URL of a Coffer server, such as http://%s, and no older one", s.url, err, node.DefaultListen)
 	}
 	return fmt.Errorf("%s: %w", s.url, err)
 }
