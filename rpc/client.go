@@ -93,8 +93,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 // many callers give at once travels together in batches, single commands and
 // calls of Execute with up to 16; no command waits for company. A batch belongs
 // to no caller, so what a caller keeps in its context for the HTTP client (a
-// span, credentials of one call) does not reach it: use this option where that
-// matters.
+// span, say) does not reach it: use this option where that matters. A call with
+// headers of its own (connect.NewClientContext) shares no batch either way.
 func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
 
 // NewClient makes a client of the server at baseURL, such as

@@ -117,14 +117,17 @@ func (l *lane) rests() bool {
 
 // add takes a task. A full lane refuses it as a full queue would.
 func (l *lane) add(t *task) {
+	if t.behindRefused() {
+		t.turnAway(nil)
+		return
+	}
 	l.mu.Lock()
 	if n := len(l.tasks); n >= l.e.cfg.QueueLimit {
 		l.mu.Unlock()
-		l.e.count.overloaded.Add(1)
-		t.finish(ledger.Reply{Err: &ledger.Rejection{
+		t.turnAway(&ledger.Rejection{
 			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1), Limit: fmt.Sprint(l.e.cfg.QueueLimit),
 			Message: "commands are waiting for the node that has their buckets", RetryAfter: 50 * time.Millisecond,
-		}})
+		})
 		return
 	}
 	l.tasks = append(l.tasks, t)

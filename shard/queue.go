@@ -62,6 +62,7 @@ type task struct {
 	followed bool
 	strayed  atomic.Bool // was rerouted or parked
 	taken    bool        // was in a batch, or is parked: it runs whatever its caller does
+	refused  bool        // turned away by a full queue
 	state    atomic.Int32
 	reply    *ledger.Reply
 }
@@ -80,6 +81,8 @@ func (t *task) finish(r ledger.Reply) (orphan bool) {
 	}
 	switch {
 	case next == nil:
+	case t.refused:
+		next.turnAway(nil)
 	case next.taken:
 		t.group.e.enqueue(next, true)
 	default:
@@ -88,6 +91,20 @@ func (t *task) finish(r ledger.Reply) (orphan bool) {
 	t.group.finish()
 	return orphan
 }
+
+// turnAway refuses a task for which there is no room; with nil one that comes
+// after such a task on the same benefit, and must not run without it.
+func (t *task) turnAway(r *ledger.Rejection) {
+	if r == nil {
+		r = &ledger.Rejection{Code: ledger.Overloaded, Message: "there was no room for the command before it on the same benefit", RetryAfter: 50 * time.Millisecond}
+	}
+	t.refused = true
+	t.group.e.count.overloaded.Add(1)
+	t.finish(ledger.Reply{Err: r})
+}
+
+// behindRefused says that the task before this one in its queue was turned away.
+func (t *task) behindRefused() bool { return t.after != nil && t.after.refused }
 
 // park makes the task wait for the one before it, if that is no longer before it
 // in the same queue and is not done: this one could overtake it.
@@ -148,6 +165,10 @@ type queue struct {
 // enqueue adds a task to its bucket's queue. A task that changes queue is
 // taken already and is let in over the limit.
 func (e *Executor) enqueue(t *task, rerouted bool) {
+	if t.behindRefused() {
+		t.turnAway(nil)
+		return
+	}
 	for {
 		q := e.queue(t)
 		q.mu.Lock()
@@ -158,11 +179,10 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 		if !rerouted && len(q.tasks) >= e.cfg.QueueLimit {
 			n := len(q.tasks)
 			q.mu.Unlock()
-			e.count.overloaded.Add(1)
-			t.finish(ledger.Reply{Err: &ledger.Rejection{
+			t.turnAway(&ledger.Rejection{
 				Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1),
 				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for bucket " + q.id.String(), RetryAfter: 50 * time.Millisecond,
-			}})
+			})
 			return
 		}
 		q.tasks = append(q.tasks, t)

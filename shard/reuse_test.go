@@ -146,3 +146,48 @@ func TestNothingRunsWithoutWhatComesBefore(t *testing.T) {
 		}
 	}
 }
+
+// Where there was no room for a command, there is none for what comes after it
+// on the same benefit, though room was made in between; in another queue, too.
+func TestNothingRunsBehindACommandTurnedAway(t *testing.T) {
+	h := open(t, DefaultConfig())
+	b := h.funded("B", 1, 1000, ledger.Policy{})
+	full := &ledger.Rejection{Code: ledger.Overloaded, Field: "queue", Message: "is full"}
+	chain := func() (*group, []task, []ledger.Reply) {
+		g := &group{e: h.Executor, done: make(chan struct{})}
+		g.left.Store(3)
+		tasks, replies := make([]task, 3), make([]ledger.Reply, 3)
+		for i := range tasks {
+			tasks[i].cmd = ledger.Command{Op: ledger.OpCommit, Key: orderKey(1), Budget: b}.Normalize()
+			tasks[i].group, tasks[i].reply, tasks[i].at, tasks[i].routed = g, &replies[i], ledger.BucketID{Budget: b}, true
+		}
+		return g, tasks, replies
+	}
+	told := func(g *group, replies []ledger.Reply) {
+		t.Helper()
+		<-g.done
+		if h.code(replies[0].Err, ledger.Overloaded) != full {
+			t.Errorf("the first: %v", replies[0].Err)
+		}
+		for _, r := range replies[1:] {
+			if rej := h.code(r.Err, ledger.Overloaded); rej.RetryAfter <= 0 {
+				t.Errorf("%v has no delay", rej)
+			}
+		}
+	}
+	g, tasks, replies := chain() // in one queue
+	for i := range tasks[1:] {
+		tasks[i].followed, tasks[i+1].after = true, &tasks[i]
+	}
+	tasks[0].turnAway(full)
+	h.placeIn(&tasks[1], nil)
+	h.placeIn(&tasks[2], h.lane("n2"))
+	told(g, replies)
+
+	g, tasks, replies = chain() // each waits for the one before it
+	for i := range tasks[1:] {
+		tasks[i].next, tasks[i+1].waits = &tasks[i+1], true
+	}
+	tasks[0].turnAway(full)
+	told(g, replies)
+}
