@@ -36,11 +36,7 @@ func (r Reply) err() error {
 
 // again says that the answer asks for the same command again.
 func (r Reply) again() bool {
-	if r.Code == "" {
-		return false
-	}
-	c := r.Code.Info().Class
-	return c == ledger.ClassRetry || c == ledger.ClassUnknown
+	return r.Code != "" && r.Code.SendAgain()
 }
 
 // Target is what takes the load. All methods are safe for concurrent use.

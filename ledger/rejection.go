@@ -167,6 +167,13 @@ var codeIndex = func() map[Code]*CodeInfo {
 	return m
 }()
 
+// SendAgain reports that the same request may be sent again, and may fare better
+// then: it was certainly not done, or nobody knows.
+func (c Code) SendAgain() bool {
+	class := c.Info().Class
+	return class == ClassRetry || class == ClassUnknown
+}
+
 // Info returns the row of a code. An unknown code is a defect.
 func (c Code) Info() CodeInfo {
 	if i, ok := codeIndex[c]; ok {

@@ -92,7 +92,7 @@ func unfinished(msgs []*cofferv1.Command, got []*cofferv1.CommandResult, index [
 			continue
 		}
 		c, _ := commandOf("", msgs[i])
-		if !resend(d) {
+		if !ledger.Code(d.GetReason()).SendAgain() {
 			if open[c.Key] && ledger.Code(d.GetReason()) != ledger.DuplicateInBatch {
 				again = append(again, index[i])
 			}
@@ -124,12 +124,6 @@ func (c *Client) execute(ctx context.Context, msgs []*cofferv1.Command) func(con
 		}
 		return &cofferv1.ExecuteResponse{Results: results}, nil
 	}
-}
-
-// resend reports whether a command's error may pass when it is sent again.
-func resend(d *cofferv1.ErrorDetail) bool {
-	class := ledger.Code(d.GetReason()).Info().Class
-	return class == ledger.ClassRetry || class == ledger.ClassUnknown
 }
 
 // settle picks what is known of a command after another answer. An outcome

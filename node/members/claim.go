@@ -110,7 +110,7 @@ func (w *watch) next(c Config) time.Duration {
 // passes says that the same may go well a moment later.
 func passes(err error) bool {
 	var r *ledger.Rejection
-	return !errors.As(err, &r) || r.Code.Info().Class == ledger.ClassRetry || r.Code.Info().Class == ledger.ClassUnknown
+	return !errors.As(err, &r) || r.Code.SendAgain()
 }
 
 // claim writes a sign of life that takes no commands yet.

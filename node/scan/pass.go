@@ -208,7 +208,7 @@ func stuckIn(piece []expiring) map[ledger.BucketID]error {
 	stuck, moved := map[ledger.BucketID]error{}, map[ledger.BucketID]bool{}
 	for _, x := range piece {
 		var r *ledger.Rejection
-		if errors.As(x.reply.Err, &r) && (r.Code.Info().Class == ledger.ClassRetry || r.Code.Info().Class == ledger.ClassUnknown) {
+		if errors.As(x.reply.Err, &r) && r.Code.SendAgain() {
 			stuck[x.bucket] = r
 		} else {
 			moved[x.bucket] = true
