@@ -13,11 +13,13 @@ import (
 
 // Conditions are under what a figure was taken. Without them it says nothing.
 type Conditions struct {
-	CPU    string `json:"cpu"`
-	Cores  int    `json:"cores"`
-	OS     string `json:"os"`
-	Go     string `json:"go"`
-	Coffer string `json:"coffer,omitempty"`
+	CPU   string `json:"cpu"`
+	Cores int    `json:"cores"`
+	// GoProcs is GOMAXPROCS, which may differ from the cores.
+	GoProcs int    `json:"gomaxprocs"`
+	OS      string `json:"os"`
+	Go      string `json:"go"`
+	Coffer  string `json:"coffer,omitempty"`
 	// Engine is what keeps the data, and how durable an answer is.
 	Engine string `json:"engine"`
 	// FsyncMicros is the median time the disk takes to sync 4 KiB, in
@@ -30,7 +32,7 @@ type Conditions struct {
 
 func conditions(cfg Config, deps Deps, t Target) Conditions {
 	c := Conditions{
-		CPU: cpuName(), Cores: runtime.GOMAXPROCS(0), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Coffer: deps.Version,
+		CPU: cpuName(), Cores: runtime.NumCPU(), GoProcs: runtime.GOMAXPROCS(0), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Coffer: deps.Version,
 		Engine: t.Engine(), SameMachine: cfg.Target != "server" && cfg.DSN == "", Time: time.Now().UTC().Truncate(time.Second),
 	}
 	if c.SameMachine && cfg.Target != "noop" {

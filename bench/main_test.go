@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func memDeps() Deps {
 	return Deps{
 		OpenEngine: openMem,
 		StartNode:  startNode,
+		ServeAPI: func(ctx context.Context, h http.Handler) (string, func() error, error) {
+			return node.Bare(ctx, nodeConfig(), h, zerolog.Nop())
+		},
 		Expire: func(ctx context.Context, st *store.Store, exec *shard.Executor) error {
 			x, err := scan.New(scan.DefaultConfig(), st, exec, zerolog.Nop())
 			if err != nil {
@@ -45,11 +49,15 @@ func memDeps() Deps {
 	}
 }
 
-func startNode(ctx context.Context, _ string) (string, func() error, error) {
+func nodeConfig() node.Config {
 	cfg := node.DefaultConfig()
 	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", "embedded:memory", "test"
+	return cfg
+}
+
+func startNode(ctx context.Context, _ string) (string, func() error, error) {
 	ready := make(chan string, 1)
-	n, err := node.New(cfg, node.Deps{
+	n, err := node.New(nodeConfig(), node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return openMem(ctx, "") }, StoreKind: "embedded",
 		Log: zerolog.Nop(), OnReady: func(url string) { ready <- url },
 	})

@@ -84,6 +84,7 @@ func (r *Result) conditionRows() []named {
 	return []named{
 		{"CPU", c.CPU},
 		{"cores", strconv.Itoa(c.Cores)},
+		{"GOMAXPROCS", strconv.Itoa(c.GoProcs)},
 		{"cores are", where},
 		{"system", c.OS},
 		{"Go", c.Go},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -87,6 +88,9 @@ type Deps struct {
 	// StartNode runs a node on a free loopback port with its store in dir,
 	// and returns its base URL. stop drains it.
 	StartNode func(ctx context.Context, dir string) (url string, stop func() error, err error)
+	// ServeAPI serves a handler on a free loopback port as a node serves its
+	// API, and returns the base URL. stop ends it.
+	ServeAPI func(ctx context.Context, h http.Handler) (url string, stop func() error, err error)
 	// Expire runs the expiry scanner until ctx ends.
 	Expire func(ctx context.Context, st *store.Store, exec *shard.Executor) error
 	// Version is this build's.
@@ -128,7 +132,7 @@ var openers = []struct {
 	{"executor", "the executor in this process, without RPC", openExecutor},
 	{"raw", "the engine in the ledger's block layout, with no ledger logic: the ceiling", openRaw},
 	{"rmw", "the engine alone, reading and writing one hot key a call", openRmw},
-	{"noop", "the server's stack with an executor that does nothing", openNoop},
+	{"noop", "a node's server with an executor that does nothing", openNoop},
 	{"postgres", "PostgreSQL with one function call a command (--pg-dsn, or a private one)", openPostgres},
 }
 

@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,13 +13,16 @@ import (
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
-// noop is the work of a server whose executor accepts everything at once and
+// noop is the work of a node whose executor accepts everything at once and
 // keeps nothing: what is left is the cost of a call of the same size on the
-// same stack.
+// same stack, with the same limits and timeouts.
 type noop struct{}
 
 // openNoop serves the API over loopback as a node does.
-func openNoop(ctx context.Context, cfg Config, _ Deps) (Target, error) {
+func openNoop(ctx context.Context, cfg Config, deps Deps) (Target, error) {
+	if deps.ServeAPI == nil {
+		return nil, errors.New("there is no server to start")
+	}
 	api, err := rpc.NewServer(rpc.DefaultConfig(), rpc.Deps{
 		Executor: noop{}, Reader: noop{}, Maintainer: noop{}, Log: zerolog.Nop(),
 		Status: func(context.Context) rpc.Status { return rpc.Status{} },
@@ -29,25 +30,13 @@ func openNoop(ctx context.Context, cfg Config, _ Deps) (Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	mux := http.NewServeMux()
+	api.Mount(mux)
+	url, stop, err := deps.ServeAPI(ctx, mux)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, err
 	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{Handler: api, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	url := "http://" + ln.Addr().String()
-	return &remote{client: dial(url, cfg), url: url, engine: "none: every command is accepted and forgotten", stop: func() error {
-		err := srv.Close()
-		if serr := <-done; !errors.Is(serr, http.ErrServerClosed) {
-			err = errors.Join(err, serr)
-		}
-		return err
-	}}, nil
+	return &remote{client: dial(url, cfg), url: url, engine: "none: every command is accepted and forgotten", stop: stop}, nil
 }
 
 // Do accepts a command, with an answer of the usual size.

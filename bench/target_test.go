@@ -56,7 +56,7 @@ func TestNoop(t *testing.T) {
 	for i, workload := range []string{"hot", "batch", "hot"} {
 		cfg := testConfig(t, workload, "noop")
 		cfg.Unary = i > 0
-		r, err := Run(context.Background(), cfg, Deps{})
+		r, err := Run(context.Background(), cfg, memDeps())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,6 +193,19 @@ func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	return p, err
 }
 
+// serveHTTP answers calls until the server is closed.
+func (n *Node) serveHTTP(s *http.Server, ln net.Listener) (err error) {
+	if s.TLSConfig != nil {
+		err = s.ServeTLS(ln, "", "")
+	} else {
+		err = s.Serve(ln)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+}
+
 // serve runs the parts and, when ctx ends or one of them fails, drains them.
 func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	g, gctx := errgroup.WithContext(ctx)
@@ -217,18 +230,7 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 		}
 		return nil
 	})
-	g.Go(func() error {
-		var err error
-		if p.http.TLSConfig != nil {
-			err = p.http.ServeTLS(ln, "", "")
-		} else {
-			err = p.http.Serve(ln)
-		}
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
-		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
-	})
+	g.Go(func() error { return n.serveHTTP(p.http, ln) })
 	g.Go(func() error { return watchEngine(gctx, p.engine) })
 	memberCtx, stopMembers := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs it
 	defer stopMembers()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -38,6 +39,9 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 		StartNode: func(ctx context.Context, dir string) (string, func() error, error) {
 			return benchNode(ctx, at(dir), log)
 		},
+		ServeAPI: func(ctx context.Context, h http.Handler) (string, func() error, error) {
+			return node.Bare(ctx, benchNodeConfig("embedded:none"), h, log)
+		},
 		Expire: func(ctx context.Context, st *store.Store, exec *shard.Executor) error {
 			x, err := scan.New(scan.DefaultConfig(), st, exec, log)
 			if err != nil {
@@ -49,14 +53,19 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 	}, nil
 }
 
-// benchNode runs a node with the defaults on a free loopback port, and under an
-// id of its own: sides of a comparison may share a store.
-func benchNode(ctx context.Context, loc location, log zerolog.Logger) (url string, stop func() error, err error) {
+// benchNodeConfig is a node with the defaults on a free loopback port, and under
+// an id of its own: sides of a comparison may share a store.
+func benchNodeConfig(where string) node.Config {
 	cfg := node.DefaultConfig()
-	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", loc.String(), "bench-"+rand.Text()
+	cfg.Listen, cfg.Store, cfg.NodeID = "127.0.0.1:0", where, "bench-"+rand.Text()
 	cfg.Shutdown.Delay = 0
+	return cfg
+}
+
+// benchNode runs a node.
+func benchNode(ctx context.Context, loc location, log zerolog.Logger) (url string, stop func() error, err error) {
 	ready := make(chan string, 1)
-	n, err := node.New(cfg, node.Deps{
+	n, err := node.New(benchNodeConfig(loc.String()), node.Deps{
 		OpenStore: func(ctx context.Context) (kv.Store, error) { return loc.open(ctx, false) },
 		StoreKind: loc.kind, Prefix: loc.keyPrefix(), Version: buildVersion(), Collector: collectEngine, Log: log,
 		OnReady: func(url string) { ready <- url },
