@@ -119,12 +119,19 @@ func checkID(field, s string) *Rejection {
 		return invalid(field, fmt.Sprintf("%q", s), "UTF-8", "is not valid UTF-8")
 	}
 	for _, r := range s {
-		// Also what turns the direction of text, or ends a line.
-		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+		if isControl(r) {
 			return invalid(field, fmt.Sprintf("%q", s), "no control characters", "holds a control character")
 		}
 	}
 	return nil
+}
+
+// isControl is true also of what turns the direction of text, or ends a line.
+func isControl(r rune) bool {
+	if r < utf8.RuneSelf { // nearly all are, and none of the tables has such
+		return unicode.IsControl(r)
+	}
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
 func checkOptionalID(field, s string) *Rejection {

@@ -68,10 +68,9 @@ func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Re
 
 // doAll runs commands; here keeps them on this node.
 func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) []ledger.Reply {
-	g := &group{e: e, here: here, done: make(chan struct{})}
+	g, tasks, replies, open := newGroup(len(cmds))
+	g.e, g.here, g.done = e, here, make(chan struct{})
 	g.left.Store(int64(len(cmds)) + 1)
-	tasks, replies := make([]task, len(cmds)), make([]ledger.Reply, len(cmds))
-	open := make([]*task, 0, len(cmds))
 	refuse := e.admit(len(cmds))
 	term := store.TermOf(ctx)
 	for i := range cmds {
@@ -106,9 +105,29 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 	return replies
 }
 
+// newGroup makes what a call of n commands needs, in one piece for the call of
+// one.
+func newGroup(n int) (g *group, tasks []task, replies []ledger.Reply, open []*task) {
+	if n == 1 {
+		one := new(struct {
+			group
+			tasks   [1]task
+			replies [1]ledger.Reply
+			open    [1]*task
+		})
+		return &one.group, one.tasks[:], one.replies[:], one.open[:0]
+	}
+	return new(group), make([]task, n), make([]ledger.Reply, n), make([]*task, 0, n)
+}
+
 // dispatch routes tasks and puts them into their queues, in order.
 func (e *Executor) dispatch(ctx context.Context, open []*task) {
 	if len(open) == 0 {
+		return
+	}
+	open = e.router.route(ctx, open)
+	if len(open) == 1 {
+		e.placeAll(open)
 		return
 	}
 	// Commands on one benefit that go to one queue keep their order there.
@@ -116,7 +135,7 @@ func (e *Executor) dispatch(ctx context.Context, open []*task) {
 	// one's answer.
 	last := make(map[ledger.OrderKey]*task, len(open))
 	ready := make([]*task, 0, len(open))
-	for _, t := range e.router.route(ctx, open) {
+	for _, t := range open {
 		if !t.cmd.Op.OnBudget() {
 			prev := last[t.cmd.Key]
 			last[t.cmd.Key] = t

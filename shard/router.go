@@ -25,7 +25,8 @@ type router struct {
 // route sets the queue of every task: commands on a budget go to its first
 // bucket, or to that which a move takes from, those that name a budget to the bucket that its current epoch
 // gives, and the others to where their reservation is, which one read of all
-// of them tells. It returns the tasks that have a queue; the others it ended.
+// of them tells. It returns the tasks that have a queue, in the same slice; the
+// others it ended.
 func (r *router) route(ctx context.Context, tasks []*task) []*task {
 	type try struct {
 		ledger.OrderKey
@@ -33,7 +34,7 @@ func (r *router) route(ctx context.Context, tasks []*task) []*task {
 	}
 	budgets := map[try]ledger.BudgetID{} // named earlier in this call
 	var lost []*task
-	aimed := make([]*task, 0, len(tasks))
+	n, aimed := len(tasks), tasks[:0]
 	for _, t := range tasks {
 		c := &t.cmd
 		if c.Op.OnBudget() { // a move's bucket is From, which is 0 for all others
@@ -44,7 +45,7 @@ func (r *router) route(ctx context.Context, tasks []*task) []*task {
 		id := c.Budget
 		if k := (try{c.Key, c.Attempt}); id.IsZero() {
 			id = budgets[k]
-		} else if len(tasks) > 1 {
+		} else if n > 1 {
 			budgets[k] = id
 		}
 		if id.IsZero() {

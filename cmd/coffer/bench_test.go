@@ -24,7 +24,7 @@ func TestBench(t *testing.T) {
 	contains(t, string(raw), "<svg", "Conditions", "audit: ok")
 
 	r := decode[bench.Result](t, must(t, append([]string{"bench", "--target", "executor", "--json"}, quick...)...))
-	if !r.Audit.OK || r.Commands != 200 || r.CommandsPerSecond <= 0 || r.Conditions.Cores == 0 || r.Batches == nil {
+	if !r.Audit.OK || r.Commands != 200 || r.CommandsPerSecond <= 0 || r.Conditions.Cores == 0 || r.Conditions.GoProcs == 0 || r.Batches == nil {
 		t.Errorf("%+v", r)
 	}
 }
