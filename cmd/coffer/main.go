@@ -5,15 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 )
-
-// gcPercent is how far the heap grows beyond what lives before it is
-// collected, where GOGC does not say otherwise. What lives is a few megabytes
-// (data is in the engine, outside of the heap), so the runtime's own 100 would
-// collect many times a second, and each time callers wait for it.
-const gcPercent = 800
 
 // spareProcs is how many processors Go's scheduler has beyond those of the
 // machine, where GOMAXPROCS does not say otherwise. A goroutine that waits for
@@ -25,7 +18,7 @@ const spareProcs = 2
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		tuneHeap()
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + spareProcs)
