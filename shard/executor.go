@@ -122,11 +122,8 @@ func newGroup(n int) (g *group, tasks []task, replies []ledger.Reply, open []*ta
 
 // dispatch routes tasks and puts them into their queues, in order.
 func (e *Executor) dispatch(ctx context.Context, open []*task) {
-	if len(open) == 0 {
-		return
-	}
 	open = e.router.route(ctx, open)
-	if len(open) == 1 {
+	if len(open) < 2 {
 		e.placeAll(open)
 		return
 	}
