@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/rs/zerolog"
 )
@@ -28,5 +29,5 @@ func Bare(ctx context.Context, cfg Config, h http.Handler, log zerolog.Logger) (
 	}
 	done := make(chan error, 1)
 	go func() { done <- n.serveHTTP(srv, ln) }()
-	return n.url(ln), func() error { return errors.Join(srv.Close(), <-done) }, nil
+	return n.url(ln), sync.OnceValue(func() error { return errors.Join(srv.Close(), <-done) }), nil
 }

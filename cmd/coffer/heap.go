@@ -16,13 +16,13 @@ const (
 	// the engine's cache and tables do, which are outside of the heap else.
 	heapGrowth = 256 << 20
 	// leastLive keeps the percentage of a heap that is all but empty sane.
-	leastLive = 4 << 20
+	leastLive = 8 << 20
 )
 
 // gcPercent is the GOGC that lets a heap in which so many bytes live grow by
 // heapGrowth, or to twice its size.
 func gcPercent(live uint64) int {
-	return int(max(100, 100*heapGrowth/max(live, leastLive))) //nolint:gosec // at most 6400
+	return int(max(100, 100*heapGrowth/max(live, leastLive))) //nolint:gosec // at most 3200
 }
 
 // tuneHeap keeps the growth of the heap: it sets GOGC anew after each
@@ -46,9 +46,11 @@ func (c *collected) seen() {
 // retune sets GOGC by what the last collection found alive. That stops the
 // world for a moment, so small changes are left.
 func retune() {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	// GOGC is a percentage of these together.
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}, {Name: "/gc/gogc:percent"}}
 	metrics.Read(s)
-	want, have := gcPercent(s[0].Value.Uint64()), int(s[1].Value.Uint64()) //nolint:gosec // a percentage
+	want := gcPercent(s[0].Value.Uint64() + s[1].Value.Uint64() + s[2].Value.Uint64())
+	have := int(s[3].Value.Uint64()) //nolint:gosec // a percentage
 	if diff := want - have; 10*max(diff, -diff) > have {
 		debug.SetGCPercent(want)
 	}

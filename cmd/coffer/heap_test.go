@@ -4,12 +4,13 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"testing"
 )
 
 func TestGCPercent(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: 6400, 4 << 20: 6400, 8 << 20: 3200, 64 << 20: 400, 256 << 20: 100, 1 << 30: 100, 1 << 40: 100,
+		0: 3200, 4 << 20: 3200, 8 << 20: 3200, 16 << 20: 1600, 64 << 20: 400, 256 << 20: 100, 1 << 30: 100, 1 << 40: 100,
 	} {
 		if got := gcPercent(live); got != want {
 			t.Errorf("with %d MiB alive GOGC is %d, want %d", live>>20, got, want)
@@ -32,6 +33,40 @@ func TestRetune(t *testing.T) {
 	if with > 400 || with < 100 || without <= with {
 		t.Errorf("GOGC is %d with 64 MiB more alive and %d without; want at most 400, and more without", with, without)
 	}
+}
+
+// TestRetuneStacks: GOGC counts stacks too, so many of them must not let the
+// heap grow by a multiple of heapGrowth.
+func TestRetuneStacks(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	var deep, done sync.WaitGroup
+	end := make(chan struct{})
+	for range 2000 {
+		deep.Add(1)
+		done.Go(func() { dive(4, func() { deep.Done(); <-end }) })
+	}
+	deep.Wait()
+	runtime.GC()
+	retune()
+	s := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(s)
+	close(end)
+	done.Wait()
+	if goal, live := s[0].Value.Uint64(), s[1].Value.Uint64(); goal > 2*live+heapGrowth*3/2 {
+		t.Errorf("the heap may grow to %d MiB with %d MiB alive", goal>>20, live>>20)
+	}
+}
+
+// dive calls f with some KiB of stack in use.
+func dive(depth int, f func()) {
+	var room [2048]byte
+	if depth == 0 {
+		f()
+	} else {
+		dive(depth-1, f)
+	}
+	runtime.KeepAlive(&room)
 }
 
 // TestTuneHeap: a collection is enough to set GOGC anew, and so is the next.
