@@ -82,7 +82,18 @@ func (f *Faults) wrap(fs vfs.FS) vfs.FS {
 	if f == nil {
 		return fs
 	}
-	return errorfs.Wrap(fs, errorfs.InjectorFunc(f.disk))
+	return faultyFS{errorfs.Wrap(fs, errorfs.InjectorFunc(f.disk))}
+}
+
+// faultyFS has faults in files that are used again, too: errorfs hands those
+// out bare, and the engine's logs are such. It makes them anew.
+type faultyFS struct{ vfs.FS }
+
+func (fs faultyFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := fs.Remove(oldname); err != nil {
+		return nil, err
+	}
+	return fs.Create(newname, c)
 }
 
 // disk is asked before every operation on the file system.

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -90,4 +91,24 @@ func count(s *Store, receipt string) error {
 		return nil
 	})
 	return err
+}
+
+// The engine writes into logs that it used before, once it has flushed them:
+// faults of the disk must befall those as well.
+func TestFaultsOfLogsUsedAgain(t *testing.T) {
+	opt := memOptions(vfs.NewMem())
+	opt.Faults = &Faults{}
+	s := mustOpen(t, opt)
+	for i := range 10 {
+		if err := put(t, s, fmt.Sprint("k", i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opt.Faults.BreakDisk()
+	if err := put(t, s, "lost"); !errors.Is(err, ErrFailed) {
+		t.Fatalf("commit on a broken disk: %v", err)
+	}
 }
