@@ -64,7 +64,7 @@ func (t *tx) checkSize() error {
 
 // hand moves what the transaction holds into a request.
 func (t *tx) hand() *request {
-	t.closeSeeker()
+	t.giveTables()
 	r := &request{reads: t.reads, writes: t.writes, at: t.at, readAt: t.readAt, done: make(chan struct{})}
 	t.reads, t.writes, t.at = nil, nil, nil
 	return r

@@ -37,6 +37,28 @@
 // A refusal waits for its group too: answered at once, the caller would only
 // run into the same unpublished write again.
 //
+// # Why a row may be read without the write buffer
+//
+// Most rows that a batch asks for are not there: a reservation is looked for
+// before it is made. To learn that from the engine's write buffer is a walk
+// through a list of some hundred thousand rows, most of them in no cache of the
+// processor, and costs more than all else that a command does. So the committer
+// keeps a filter of the keys written since a version S, all up to which is in
+// tables; a transaction that reads at V ≥ S asks the filter, and where it has
+// not seen the key, reads the tables alone. That is right because
+//
+//   - a key that the filter has not seen was last written at S or before, so
+//     its row at V is its row at S, and that is in the tables, or its absence;
+//   - the filter has seen all that V holds: the committer adds a write to it
+//     before the write is applied, and a transaction takes V before the filter;
+//   - nothing unsynced is read: what S holds was published with V at the latest;
+//   - a filter is replaced only by one that was begun before the buffer was
+//     handed to the flush, after which all before it is in tables. While the
+//     flush runs, both are asked.
+//
+// A filter that errs, a range that was cleared, or a V older than S cost a read
+// from the snapshot and no more.
+//
 // # Versions
 //
 // Each group has one version; a stamp is that version and the place in the

@@ -35,7 +35,11 @@ type Store struct {
 	stats  counters
 
 	versions versions
-	watches  watches
+	// flushed is nil until the first commit. compacted is set when the engine has
+	// put tables in the place of others.
+	flushed   atomic.Pointer[flushed]
+	compacted atomic.Bool
+	watches   watches
 
 	// closing is held shared to put something into queue.
 	closing sync.RWMutex
@@ -211,7 +215,10 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		Logger:                      engineLog{s},
-		EventListener:               &pebble.EventListener{DataCorruption: s.onCorruption},
+		EventListener: &pebble.EventListener{
+			DataCorruption: s.onCorruption,
+			CompactionEnd:  func(pebble.CompactionInfo) { s.compacted.Store(true) },
+		},
 	}
 	po.EnsureDefaults()
 	for i := range po.Levels {
@@ -241,7 +248,7 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 
 // start runs the two goroutines of the pipeline.
 func (s *Store) start(last kv.Version) {
-	c := &committer{s: s, next: last + 1, reserved: last}
+	c := &committer{s: s, flusher: flusher{s: s}, next: last + 1, reserved: last}
 	c.recent.points = make(map[uint64]kv.Version)
 	c.recent.floor = last
 	syncing := make(chan *group, maxSyncing-1)
@@ -284,6 +291,9 @@ func (s *Store) Close() error {
 		return s.unlock(s.Failure())
 	}
 	s.versions.closeAll()
+	if f := s.flushed.Load(); f != nil {
+		f.tables.end()
+	}
 	err := s.closeEngine()
 	return s.unlock(err)
 }

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"syscall"
@@ -183,69 +182,10 @@ func TestDiskFailureStopsTheStore(t *testing.T) {
 	tx.Cancel()
 }
 
-// readMany reads so many keys that the transaction holds an iterator.
-func readMany(t *testing.T, r kv.Reader) {
-	t.Helper()
-	for i := range 2 * loadsByGet {
-		if _, _, err := r.Get(fmt.Appendf(nil, "many-%d", i)).Wait(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A transaction reads its first keys and its later ones in two ways, which
-// must agree: on what is there and what is not, on keys that begin alike, on
-// the transaction's own writes, and on others' that came after it began.
-func TestManyPointReads(t *testing.T) {
-	s := mustOpen(t, memOptions(vfs.NewMem()))
-	defer s.Close()
-	write := func(value string) {
-		t.Helper()
-		_, err := kv.Transact(t.Context(), s, kv.Options{}, func(tx kv.Tx, _ kv.Attempt) error {
-			for i := 0; i < 40; i += 2 {
-				tx.Set(fmt.Appendf(nil, "k%d", i), fmt.Append(nil, value, i))
-			}
-			tx.Set(nil, []byte(value))
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("old")
-	tx, err := s.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Cancel()
-	if v, ok, err := tx.Get([]byte("k0")).Wait(); string(v) != "old0" || !ok || err != nil {
-		t.Fatalf("k0 is %q, %t, %v", v, ok, err)
-	}
-	write("new")
-	for round := range 2 {
-		for i := range 40 {
-			want := fmt.Sprint("old", i)
-			if i%2 == 1 {
-				want = ""
-			}
-			if round == 1 && i == 7 {
-				want = "own"
-			}
-			if v, ok, err := tx.Get(fmt.Appendf(nil, "k%d", i)).Wait(); string(v) != want || ok != (want != "") || err != nil {
-				t.Fatalf("round %d: k%d is %q, %t, %v, want %q", round, i, v, ok, err, want)
-			}
-		}
-		if v, ok, err := tx.Get(nil).Wait(); string(v) != "old" || !ok || err != nil {
-			t.Fatalf("the empty key is %q, %t, %v", v, ok, err)
-		}
-		tx.Set([]byte("k7"), []byte("own"))
-	}
-}
-
 func TestCloseEndsEverything(t *testing.T) {
 	s := mustOpen(t, memOptions(vfs.NewMem()))
-	tx, _ := s.Begin(context.Background())
-	readMany(t, tx)
+	settle(t, s)
+	tx := borrowing(t, s)
 	tx.Set([]byte("a"), nil)
 	w, err := s.Watch(context.Background(), []byte("a"))
 	if err != nil {
@@ -282,8 +222,8 @@ func TestRunsInABubble(t *testing.T) {
 		if d := time.Since(start); d != time.Second {
 			t.Fatalf("commit took %v", d)
 		}
-		tx, _ := s.Begin(context.Background())
-		readMany(t, tx)
+		settle(t, s)
+		tx := borrowing(t, s)
 		time.Sleep(kv.MaxTxAge + time.Millisecond)
 		if _, _, err := tx.Get([]byte("a")).Wait(); !errors.Is(err, kv.ErrTooOld) {
 			t.Fatal(err)
@@ -299,8 +239,8 @@ func TestRunsInABubble(t *testing.T) {
 func TestLeakedTransactionIsReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, memOptions(vfs.NewMem()))
-		tx, _ := s.Begin(context.Background())
-		readMany(t, tx)
+		settle(t, s)
+		tx := borrowing(t, s)
 		for range 3 {
 			if err := put(t, s, "a"); err != nil {
 				t.Fatal(err)

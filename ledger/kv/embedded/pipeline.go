@@ -26,6 +26,7 @@ type group struct {
 type committer struct {
 	s        *Store
 	recent   recentWrites
+	flusher  flusher
 	next     kv.Version // of the next group
 	reserved kv.Version // versions up to this one are reserved on disk
 }
@@ -77,6 +78,9 @@ func (c *committer) apply(g *group) (err error) {
 			err = fmt.Errorf("engine panicked: %v", p)
 		}
 	}()
+	if err := c.flusher.turn(c.next - 1); err != nil {
+		return err
+	}
 	g.batch = c.s.db.NewBatch()
 	for _, r := range g.requests {
 		if r.err = c.check(r); r.err != nil {
@@ -88,6 +92,7 @@ func (c *committer) apply(g *group) (err error) {
 			return err
 		}
 		c.recent.record(r.writes)
+		c.flusher.note(r.writes)
 	}
 	if len(g.wins) == 0 {
 		return nil
@@ -100,6 +105,7 @@ func (c *committer) apply(g *group) (err error) {
 		}
 	}
 	g.bytes = g.batch.Len()
+	c.flusher.count(g.batch)
 	if !g.batch.Empty() {
 		if err := c.s.db.ApplyNoSyncWait(g.batch, pebble.Sync); err != nil {
 			return err

@@ -133,7 +133,7 @@ func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {
 			return nil, false, nil
 		}
 	}
-	base, ok, err := t.load(key)
+	base, ok, err := t.load(hash, key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -146,8 +146,9 @@ func (t *tx) get(key []byte, snapshot bool) ([]byte, bool, error) {
 	return base, ok, nil
 }
 
-// load reads key at the read version into the transaction's memory.
-func (t *tx) load(key []byte) (b []byte, ok bool, err error) {
+// load reads key at the read version into the transaction's memory: from the
+// tables alone where they tell, else from the snapshot.
+func (t *tx) load(hash uint64, key []byte) (b []byte, ok bool, err error) {
 	defer t.store.guardRead("get", &err)
 	v := t.at
 	v.mu.RLock()
@@ -155,8 +156,15 @@ func (t *tx) load(key []byte) (b []byte, ok bool, err error) {
 	if v.snap == nil {
 		return nil, false, t.gone("get")
 	}
-	if t.loads++; t.loads > loadsByGet && len(key) > 0 { // an engine built with -race cannot seek to an empty key
-		return t.seek(key)
+	if t.flushed != nil && t.flushed.tells(hash, key) {
+		if t.tables == nil {
+			if t.tables, err = v.borrow(t.flushed.tables); err != nil {
+				return nil, false, t.store.ioError("get", err)
+			}
+		}
+		if t.tables != nil {
+			return t.seek(key)
+		}
 	}
 	got, closer, err := v.snap.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -169,24 +177,15 @@ func (t *tx) load(key []byte) (b []byte, ok bool, err error) {
 	return c, true, closer.Close()
 }
 
-// loadsByGet is how many keys a transaction reads one by one before it opens
-// an iterator for the others: as many as reading a single command takes.
-const loadsByGet = 4
-
-// seek is load through the transaction's iterator.
+// seek is load from the tables.
 func (t *tx) seek(key []byte) (b []byte, ok bool, err error) {
-	if t.seeker == nil {
-		if t.seeker, err = t.at.seeker(); err != nil {
-			return nil, false, t.store.ioError("get", err)
-		}
-	}
-	if !t.seeker.SeekPrefixGE(key) || !bytes.Equal(t.seeker.Key(), key) {
-		if err := t.seeker.Error(); err != nil {
+	if !t.tables.SeekPrefixGE(key) || !bytes.Equal(t.tables.Key(), key) {
+		if err := t.tables.Error(); err != nil {
 			return nil, false, t.store.ioError("get", err)
 		}
 		return nil, false, nil
 	}
-	got, err := t.seeker.ValueAndErr()
+	got, err := t.tables.ValueAndErr()
 	if err != nil {
 		return nil, false, t.store.ioError("get", err)
 	}

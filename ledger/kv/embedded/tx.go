@@ -19,9 +19,11 @@ type tx struct {
 	// at is the read version, taken at the first read; readAt is when.
 	at     *readVersion
 	readAt time.Time
-	// loads counts the keys read from at; seeker reads them from the fifth on.
-	loads  int
-	seeker *pebble.Iterator
+	// flushed tells what was in tables when the read version was taken, or is
+	// nil where that is too old or new for it; tables is borrowed from there.
+	flushed *flushed
+	tables  *pebble.Iterator
+
 	reads  *readSet
 	writes *writeSet
 	// values holds copies of what was read. It is never reused, so a value
@@ -100,6 +102,11 @@ func (t *tx) readable(op string) error {
 			return &kv.Error{Code: kv.CodeClosed, Op: op}
 		}
 		t.readAt = t.store.clock()
+		// In this order: what is flushed by now has filters for all that the
+		// read version holds.
+		if f := t.store.flushed.Load(); f != nil && f.since <= t.at.version {
+			t.flushed = f
+		}
 		return nil
 	}
 	if age := t.store.clock().Sub(t.readAt); age > kv.MaxTxAge {
@@ -261,17 +268,17 @@ func (t *tx) end() {
 		t.reads.release()
 		t.reads = nil
 	}
-	t.closeSeeker()
+	t.giveTables()
 	if t.at != nil {
 		t.store.versions.release(t.at)
 		t.at = nil
 	}
 }
 
-// closeSeeker closes the iterator before the read version is given away.
-func (t *tx) closeSeeker() {
-	if t.seeker != nil && !t.store.versions.frozen.Load() {
-		t.at.closeSeeker(t.seeker)
+// giveTables gives the iterator back before the read version is given away.
+func (t *tx) giveTables() {
+	if t.tables != nil && !t.store.versions.frozen.Load() {
+		t.at.giveBack(t.tables)
 	}
-	t.seeker = nil
+	t.tables = nil
 }

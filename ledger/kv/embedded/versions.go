@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,10 +19,10 @@ type readVersion struct {
 	// mu is held shared while the snapshot is read, exclusively to close it.
 	mu   sync.RWMutex
 	snap *pebble.Snapshot // nil once closed
-	// seekers are the iterators that transactions have open on the snapshot.
-	seekers struct {
+	// lent are the iterators that transactions reading here have borrowed.
+	lent struct {
 		sync.Mutex
-		open map[*pebble.Iterator]struct{}
+		loans []loan
 	}
 
 	// Guarded by versions.mu.
@@ -29,7 +30,14 @@ type readVersion struct {
 	superseded time.Time // zero while current
 }
 
-// close closes the snapshot once, with what is open on it.
+// loan is an iterator with where it belongs.
+type loan struct {
+	it   *pebble.Iterator
+	from *tables
+}
+
+// close closes the snapshot once. What is borrowed goes back: transactions
+// that were never ended use it no more, for they find the snapshot closed.
 func (v *readVersion) close() {
 	defer unlessStopped()
 	v.mu.Lock()
@@ -37,10 +45,10 @@ func (v *readVersion) close() {
 	if v.snap == nil {
 		return
 	}
-	for it := range v.seekers.open {
-		_ = it.Close()
+	for _, l := range v.lent.loans {
+		l.from.give(l.it)
 	}
-	v.seekers.open = nil
+	v.lent.loans = nil
 	_ = v.snap.Close()
 	v.snap = nil
 }
@@ -55,39 +63,32 @@ func unlessStopped() {
 	}
 }
 
-// seeker opens an iterator for point reads. It is called with mu held shared,
-// on a snapshot that is open.
-//
-// A point read of the engine's own looks into the lowest level without its
-// Bloom filter, and so loads an index block and a data block for each key that
-// is not there, as the key of every new reservation: in a store larger than
-// its cache that is a read from disk and a decompression a command. An
-// iterator can use the filter, and what opening it costs is soon saved.
-func (v *readVersion) seeker() (*pebble.Iterator, error) {
-	it, err := v.snap.NewIter(&pebble.IterOptions{UseL6Filters: true})
-	if err != nil {
+// borrow takes an iterator of ts for a transaction that reads here, or nil
+// where ts is over. It is called with mu held shared, on an open snapshot.
+func (v *readVersion) borrow(ts *tables) (*pebble.Iterator, error) {
+	it, err := ts.take()
+	if it == nil || err != nil {
 		return nil, err
 	}
-	v.seekers.Lock()
-	defer v.seekers.Unlock()
-	if v.seekers.open == nil {
-		v.seekers.open = map[*pebble.Iterator]struct{}{}
-	}
-	v.seekers.open[it] = struct{}{}
+	v.lent.Lock()
+	defer v.lent.Unlock()
+	v.lent.loans = append(v.lent.loans, loan{it, ts})
 	return it, nil
 }
 
-// closeSeeker closes an iterator, unless the version was closed under it.
-func (v *readVersion) closeSeeker(it *pebble.Iterator) {
+// giveBack gives back what was borrowed, unless close has done so.
+func (v *readVersion) giveBack(it *pebble.Iterator) {
 	defer unlessStopped()
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	v.seekers.Lock()
-	_, open := v.seekers.open[it]
-	delete(v.seekers.open, it)
-	v.seekers.Unlock()
-	if open {
-		_ = it.Close()
+	v.lent.Lock()
+	defer v.lent.Unlock()
+	for i, l := range v.lent.loans {
+		if l.it == it {
+			v.lent.loans = slices.Delete(v.lent.loans, i, i+1)
+			l.from.give(it)
+			return
+		}
 	}
 }
 
