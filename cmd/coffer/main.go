@@ -12,9 +12,10 @@ import (
 // machine, where GOMAXPROCS does not say otherwise. A goroutine that waits for
 // the disk keeps the one it ran on: the runtime looks only every ten
 // milliseconds for such to take back, a sync of the log lasts a fifth of one,
-// and there is one after the other. So one is for the log, and one for writing
-// out tables. On two cores that is a tenth more calls, and half the p99.
-const spareProcs = 2
+// and there is one after the other. So one is for the log, and two are for
+// writing tables out and merging them. On two cores that is a tenth more calls,
+// and half the p99.
+const spareProcs = 3
 
 func main() {
 	if os.Getenv("GOGC") == "" {
