@@ -73,11 +73,16 @@
 // ([ErrFailed], [Store.Failed]) and goes on serving reads of what is
 // published. It never retries a sync. Restart the process.
 //
+// One such failure ends the process by itself: where the disk fails, or is
+// full, in the moment that the engine begins a new log file, the engine unlocks
+// a mutex that it does not hold, which nothing can recover from. What was
+// acknowledged is on disk, as after a kill.
+//
 // # Damaged files
 //
 // A file whose checksum is wrong stops the store in the same way. The read
 // that met it gets an error that names the file ([ErrCorrupt]), as Open does;
-// reads of other files go on. Nothing of the engine ends the process.
+// reads of other files go on, and so does the process.
 //
 // The package imports package kv and Pebble. Programs and tests import it,
 // nothing else.

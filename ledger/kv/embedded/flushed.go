@@ -116,6 +116,8 @@ type flusher struct {
 const rowOverhead = 48
 
 // turn is called before a group is applied; last is the version applied last.
+// A store without commits has no turns: it keeps the tables, and at most one
+// write buffer, of its last one.
 func (f *flusher) turn(last kv.Version) error {
 	if f.written == nil {
 		// Nothing is written yet. What the engine replays from its logs it puts
@@ -134,8 +136,13 @@ func (f *flusher) turn(last kv.Version) error {
 	if f.done == nil && f.size >= f.s.opt.MemTableBytes/8*7 {
 		return f.flush(last)
 	}
-	// Iterators keep the files of their time from being removed.
+	// Iterators keep the files of their time from being removed. The engine
+	// tells of a compaction before iterators can see it, both under the mutex
+	// that a snapshot takes.
 	if f.s.compacted.CompareAndSwap(true, false) {
+		if err := f.s.db.NewSnapshot().Close(); err != nil {
+			return err
+		}
 		now := f.s.flushed.Load()
 		return f.show(now.since, now.written...)
 	}
