@@ -117,8 +117,10 @@ func TestReadsFromTables(t *testing.T) {
 		settle(t, s)
 	}
 	set(t, s, "", []byte("empty")) // last: an engine built with -race cannot flush it
+	want(t, tx, "", "")
 	other := borrowing(t, s)
 	defer other.Cancel()
+	set(t, s, "", []byte("later"))
 	want(t, other, "k2", "new22")
 	want(t, other, "k12", "")
 	want(t, other, "k7", "")
