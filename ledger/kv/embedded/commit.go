@@ -170,5 +170,11 @@ func (s *Store) fail(err error) {
 	}
 }
 
+// abandon stops all commits, and leaves the engine as it is for good.
+func (s *Store) abandon(err error) {
+	s.abandonIt.Do(func() { close(s.abandoned) })
+	s.fail(err)
+}
+
 // ErrFailed is the reason of all refusals after the disk has failed.
 var ErrFailed = errors.New("store stopped after a disk failure")

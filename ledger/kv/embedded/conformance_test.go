@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,12 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv/kvtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(alone) != "" { // stores that were failed keep goroutines
+		os.Exit(m.Run())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // testCache keeps the many stores of the tests small.
 const testCache, testMemTable = 1 << 20, 1 << 20

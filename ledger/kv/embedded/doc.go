@@ -73,11 +73,6 @@
 // ([ErrFailed], [Store.Failed]) and goes on serving reads of what is
 // published. It never retries a sync. Restart the process.
 //
-// One such failure ends the process by itself: where the disk fails, or is
-// full, in the moment that the engine begins a new log file, the engine unlocks
-// a mutex that it does not hold, which nothing can recover from. What was
-// acknowledged is on disk, as after a kill.
-//
 // # Damaged files
 //
 // A file whose checksum is wrong stops the store in the same way. The read

@@ -44,9 +44,8 @@ type stopped struct{ err error }
 func (l engineLog) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	l.s.versions.frozen.Store(true)
-	l.s.abandoned.Store(true)
-	l.s.fail(err)
-	if belowThisPackage() {
+	l.s.abandon(err)
+	if below(thisPackage) {
 		panic(stopped{err})
 	}
 	runtime.Goexit()
@@ -54,14 +53,14 @@ func (l engineLog) Fatalf(format string, args ...any) {
 
 var thisPackage = reflect.TypeFor[Store]().PkgPath() + "."
 
-// belowThisPackage says whether the caller's caller was called, at whatever
-// distance, by a function of this package.
-func belowThisPackage() bool {
+// below says whether the caller's caller was called, at whatever distance, by a
+// function whose full name begins so.
+func below(function string) bool {
 	pcs := make([]uintptr, 256)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
 	for {
 		f, more := frames.Next()
-		if strings.HasPrefix(f.Function, thisPackage) {
+		if strings.HasPrefix(f.Function, function) {
 			return true
 		}
 		if !more {
@@ -80,7 +79,7 @@ const corruptionPause = time.Second
 // and the engine can still be closed.
 func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
 	s.fail(corruption(info.Path, info.Details))
-	if belowThisPackage() {
+	if below(thisPackage) {
 		return
 	}
 	select {

@@ -179,7 +179,7 @@ func TestFatalBelowACall(t *testing.T) {
 	if !errors.As(err, &ke) || ke.Code != kv.CodeIO || !strings.Contains(err.Error(), "table 7 is odd") {
 		t.Fatalf("got %v", err)
 	}
-	s.abandoned.Store(false) // it is well, and the test leaks nothing
+	s.abandoned = make(chan struct{}) // it is well, and the test leaks nothing
 	s.versions.frozen.Store(false)
 	within(t, "close", func() { _ = s.Close() })
 }

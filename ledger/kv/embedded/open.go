@@ -47,11 +47,12 @@ type Store struct {
 	queue   chan *request
 	ending  chan struct{} // closed when Close begins
 	late    sync.WaitGroup
-	loops   sync.WaitGroup
+	ended   chan struct{} // closed when the pipeline has ended
 
 	failed    chan struct{}
 	failure   atomic.Pointer[error]
-	abandoned atomic.Bool // the engine is in no state to be closed
+	abandoned chan struct{} // closed when the engine is in no state to be closed
+	abandonIt sync.Once
 }
 
 var _ kv.Store = (*Store)(nil)
@@ -67,7 +68,8 @@ func Open(opt Options) (*Store, error) {
 	s := &Store{
 		opt: opt, clock: opt.Clock, seed: maphash.MakeSeed(), faults: opt.Faults,
 		queue:  make(chan *request, maxQueued),
-		ending: make(chan struct{}), failed: make(chan struct{}),
+		ending: make(chan struct{}), ended: make(chan struct{}),
+		failed: make(chan struct{}), abandoned: make(chan struct{}),
 		watches: watches{limit: opt.MaxWatches, byHash: make(map[uint64]map[*watch]struct{})},
 	}
 	if err := s.openDir(); err != nil {
@@ -86,7 +88,9 @@ func Open(opt Options) (*Store, error) {
 		return nil, openError(opt.Dir, err)
 	}
 	s.versions.publish(&readVersion{version: last, snap: s.db.NewSnapshot()}, s.clock())
-	if !opt.ReadOnly {
+	if opt.ReadOnly {
+		close(s.ended)
+	} else {
 		s.start(last)
 	}
 	return s, nil
@@ -201,9 +205,9 @@ func lockFault(err error) error {
 // have been given away.
 func (s *Store) openEngine() (last kv.Version, err error) {
 	defer s.guard(&err)
-	fs := s.opt.FS
+	fs := vfs.FS(logFS{s.opt.FS, s})
 	if s.opt.ReadOnly {
-		fs = readOnlyFS{fs}
+		fs = readOnlyFS{s.opt.FS}
 	}
 	cache := pebble.NewCache(s.opt.CacheBytes)
 	defer cache.Unref()
@@ -252,16 +256,20 @@ func (s *Store) start(last kv.Version) {
 	c.recent.points = make(map[uint64]kv.Version)
 	c.recent.floor = last
 	syncing := make(chan *group, maxSyncing-1)
-	s.loops.Add(2)
-	go func() { defer s.loops.Done(); c.commitLoop(syncing) }()
-	go func() { defer s.loops.Done(); s.syncLoop(syncing) }()
+	go c.commitLoop(syncing)
+	go func() { defer close(s.ended); s.syncLoop(syncing) }()
 }
 
 func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
 
-func (s *Store) isClosed() bool {
+func (s *Store) isClosed() bool { return over(s.ending) }
+
+func (s *Store) isAbandoned() bool { return over(s.abandoned) }
+
+// over says whether ch is closed.
+func over(ch <-chan struct{}) bool {
 	select {
-	case <-s.ending:
+	case <-ch:
 		return true
 	default:
 		return false
@@ -283,11 +291,11 @@ func (s *Store) Close() error {
 	s.late.Wait()
 	close(s.queue)
 	s.watches.closeAll()
-	if s.abandoned.Load() {
-		return s.unlock(s.Failure())
+	select {
+	case <-s.ended:
+	case <-s.abandoned: // the pipeline may be stuck in the engine
 	}
-	s.loops.Wait()
-	if s.abandoned.Load() {
+	if s.isAbandoned() {
 		return s.unlock(s.Failure())
 	}
 	s.versions.closeAll()

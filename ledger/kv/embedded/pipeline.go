@@ -69,13 +69,13 @@ func (c *committer) gather(first *request) []*request {
 }
 
 // apply checks each transaction of the group against the log, writes those
-// that pass into one batch and gives it to the engine. A panic in the engine
-// is its way to report a broken log file, and becomes an error.
+// that pass into one batch and gives it to the engine. Some faults the engine
+// reports with a panic, which becomes an error.
 func (c *committer) apply(g *group) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.s.abandoned.Store(true)
 			err = fmt.Errorf("engine panicked: %v", p)
+			c.s.abandon(err)
 		}
 	}()
 	if err := c.flusher.turn(c.next - 1); err != nil {
@@ -238,7 +238,7 @@ func (s *Store) finish(g *group) {
 	// be read again, so nothing is acknowledged after it.
 	if err := s.Failure(); err != nil {
 		g.unknown(err)
-		if !s.abandoned.Load() {
+		if !s.isAbandoned() {
 			_ = g.snap.Close()
 		}
 		return

@@ -1,0 +1,106 @@
+package embedded
+
+import (
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// logFS keeps a fault of the disk from the engine while that ends one log file
+// and begins the next. It would answer with a panic, in a place where a
+// deferred call unlocks a mutex that it does not hold at that moment: nothing
+// can recover from that, and the process would end. So the store fails, and the
+// goroutine stays in the file system for good. It holds the engine's lock on
+// commits and none that a read needs.
+//
+// Everywhere else the engine is told of the fault, which it takes well.
+type logFS struct {
+	vfs.FS
+	s *Store
+}
+
+// Unwrap implements vfs.FS.
+func (fs logFS) Unwrap() vfs.FS { return fs.FS }
+
+func (fs logFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	return fs.watched(name, f, err)
+}
+
+func (fs logFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(oldname, newname, c)
+	return fs.watched(newname, f, err)
+}
+
+func (fs logFS) OpenDir(name string) (vfs.File, error) {
+	f, err := fs.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &logFile{File: f, s: fs.s}, nil
+}
+
+func (fs logFS) watched(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		fs.s.stayIfRotating(err)
+		return nil, err
+	}
+	if !strings.HasSuffix(name, ".log") {
+		return f, nil
+	}
+	return &logFile{File: f, s: fs.s}, nil
+}
+
+// logFile is a log, or the folder that names the logs.
+type logFile struct {
+	vfs.File
+	s *Store
+	// fault is the first one. The engine writes on a goroutine of its own, so it
+	// may meet the fault there and hear of it when it ends the log.
+	fault atomic.Pointer[error]
+}
+
+func (f *logFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	return n, f.seen(err)
+}
+
+func (f *logFile) Sync() error { return f.seen(f.File.Sync()) }
+
+func (f *logFile) SyncData() error { return f.seen(f.File.SyncData()) }
+
+func (f *logFile) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	return full, f.seen(err)
+}
+
+func (f *logFile) Stat() (vfs.FileInfo, error) {
+	info, err := f.File.Stat()
+	return info, f.seen(err)
+}
+
+func (f *logFile) Close() error { return f.seen(f.File.Close()) }
+
+func (f *logFile) seen(err error) error {
+	if err != nil {
+		f.fault.CompareAndSwap(nil, &err)
+	}
+	if first := f.fault.Load(); first != nil {
+		f.s.stayIfRotating(*first)
+	}
+	return err
+}
+
+// rotation is the function of the engine that ends a log and begins the next.
+var rotation = reflect.TypeFor[pebble.DB]().PkgPath() + ".(*DB).rotateWAL"
+
+func (s *Store) stayIfRotating(err error) {
+	if !below(rotation) {
+		return
+	}
+	s.abandon(err)
+	select {}
+}
