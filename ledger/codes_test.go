@@ -95,7 +95,7 @@ func TestRecordedCodes(t *testing.T) {
 func TestRejectionIsAnError(t *testing.T) {
 	cause := errors.New("cause")
 	r := &Rejection{Code: InsufficientBudget, Field: "amount_minor", Value: "7", Limit: "5", Message: "exceeds what budget b has available", Cause: cause, RetryAfter: time.Second}
-	if got, want := r.Error(), "INSUFFICIENT_BUDGET: amount_minor 7 exceeds what budget b has available (allowed: 5); go on without the benefit, or fund the budget and send the next attempt"; got != want {
+	if got, want := r.Error(), "INSUFFICIENT_BUDGET: amount_minor 7 exceeds what budget b has available (allowed: 5); go on without it, ask for less, or fund it first; a reserve, charge or hold then needs the next attempt"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if !errors.Is(r, &Rejection{Code: InsufficientBudget}) || errors.Is(r, &Rejection{Code: Voided}) || !errors.Is(r, cause) {

@@ -14,6 +14,14 @@ const (
 
 func (k BudgetKind) String() string { return [...]string{"PROMOTION", "WALLET"}[min(int(k), 1)] }
 
+// named is what the budget's owner calls it.
+func (b *Budget) named() string {
+	if b.Kind == KindWallet {
+		return "wallet " + b.ID.String()
+	}
+	return "budget " + b.ID.String()
+}
+
 // JobBenefit is the benefit key of every job. A job is an order with this one
 // benefit, so that receipts, attempts, expiry and audit are those of orders;
 // no benefit of an order may use it.

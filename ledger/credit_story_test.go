@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -132,7 +133,7 @@ func TestRefundedJobIsNotChargedAgain(t *testing.T) {
 
 func TestRefusedChargeIsRecorded(t *testing.T) {
 	w := newWallet(t, 20, 5, 0)
-	if r := w.refused(InsufficientBudget, w.openJob(OpCharge, 26)); r.Available != 25 || r.Limit != "25" {
+	if r := w.refused(InsufficientBudget, w.openJob(OpCharge, 26)); r.Available != 25 || r.Limit != "25" || !strings.HasPrefix(r.Message, "exceeds what wallet ") {
 		t.Errorf("the refusal is %+v", r)
 	}
 	w.bucket.Funded, w.bucket.Available = 100, 100

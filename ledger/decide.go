@@ -298,6 +298,6 @@ func short(v *View, want int64) Decision {
 	available += v.Budget.Policy.Overdraft
 	return reject(&Rejection{
 		Code: InsufficientBudget, Field: "amount_minor", Value: itoa(want), Limit: itoa(max(0, available)),
-		Requested: want, Available: available, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
+		Requested: want, Available: available, Message: "exceeds what " + v.Budget.named() + " has available",
 	})
 }

@@ -177,7 +177,7 @@ func defund(v *BudgetView, c *Command) BudgetDecision {
 	if c.Amount > total {
 		return BudgetDecision{Rejection: &Rejection{
 			Code: InsufficientBudget, Field: "amount_minor", Value: itoa(c.Amount), Limit: itoa(max(0, total)),
-			Requested: c.Amount, Available: total, Message: fmt.Sprintf("exceeds what budget %s has available", v.Budget.ID),
+			Requested: c.Amount, Available: total, Message: "exceeds what " + v.Budget.named() + " has available",
 		}}
 	}
 	return move(v, c, EntryDefund, Apportion(c.Amount, have), -1)
@@ -193,6 +193,9 @@ func move(v *BudgetView, c *Command, t EntryType, shares []int64, sign int64) Bu
 			var r *Rejection
 			delta := Balances{Funded: s, Available: s}
 			if after, r = apply(b, delta, v.Budget.Policy.Floor()); r != nil {
+				if r.Code == AmountOverflow {
+					r.Value = itoa(c.Amount) // and not the bucket's share of it
+				}
 				return BudgetDecision{Rejection: r}
 			}
 			d.Entries = append(d.Entries, BucketEntry{Bucket: b.ID, Entry: Entry{
@@ -203,7 +206,7 @@ func move(v *BudgetView, c *Command, t EntryType, shares []int64, sign int64) Bu
 		if totals, ok = totals.Add(after); !ok {
 			return BudgetDecision{Rejection: &Rejection{
 				Code: AmountOverflow, Field: "amount_minor", Value: itoa(c.Amount),
-				Limit: "9223372036854775807 minor units in all", Message: "makes the total of budget " + v.Budget.ID.String() + " overflow",
+				Limit: "9223372036854775807 minor units in all", Message: "makes the total of " + v.Budget.named() + " overflow",
 			}}
 		}
 	}
@@ -245,6 +248,6 @@ func switchState(v *BudgetView, c *Command, t EntryType, to BudgetState, from ..
 func budgetIllegal(b *Budget, c *Command, want string) BudgetDecision {
 	return BudgetDecision{Rejection: &Rejection{
 		Code: BudgetIllegalState, State: b.State.String(),
-		Message: fmt.Sprintf("%s is legal from %s; budget %s is %s", c.Op, want, b.ID, b.State),
+		Message: fmt.Sprintf("%s is legal from %s; %s is %s", c.Op, want, b.named(), b.State),
 	}}
 }

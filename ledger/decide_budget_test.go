@@ -70,7 +70,7 @@ func TestFundOverflows(t *testing.T) {
 	c.Amount = MaxSum
 	for _, v := range []*BudgetView{budgetWorld(BudgetOpen, 1), budgetWorld(BudgetOpen, MaxSum, 5)} {
 		d := DecideBudget(v, &c)
-		if d.Rejection == nil || d.Rejection.Code != AmountOverflow || d.Rejection.Field != "amount_minor" || d.Rejection.Limit == "" || d.Receipt != nil {
+		if d.Rejection == nil || d.Rejection.Code != AmountOverflow || d.Rejection.Field != "amount_minor" || d.Rejection.Value != itoa(MaxSum) || d.Rejection.Limit == "" || d.Receipt != nil {
 			t.Errorf("%+v", d)
 		}
 	}

@@ -66,14 +66,14 @@ func opening(v *View, c *Command) (*Attempt, *Decision) {
 	case c.Currency != b.Currency:
 		return done(reject(&Rejection{
 			Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
-			Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
+			Message: "is not the currency of " + b.named(),
 		}))
 	case c.TTL > b.Policy.MaxLifetime:
 		return done(reject(tooLong("ttl", c.TTL, b.Policy.MaxLifetime, "1ms")))
 	case b.State == BudgetFrozen:
-		return done(record(v, c, a, &Rejection{Code: BudgetFrozenCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is frozen", b.ID)}))
+		return done(record(v, c, a, &Rejection{Code: BudgetFrozenCode, State: b.State.String(), Message: b.named() + " is frozen"}))
 	case b.State == BudgetClosed:
-		return done(record(v, c, a, &Rejection{Code: BudgetClosedCode, State: b.State.String(), Message: fmt.Sprintf("budget %s is closed", b.ID)}))
+		return done(record(v, c, a, &Rejection{Code: BudgetClosedCode, State: b.State.String(), Message: b.named() + " is closed"}))
 	case c.Amount > v.spendable():
 		d := short(v, c.Amount)
 		if d.Need != NeedNothing {
