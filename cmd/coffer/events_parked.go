@@ -7,13 +7,15 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 type eventsParked struct {
 	List    parkedList    `cmd:"" help:"List the parked keys of a sink."`
 	Show    parkedShow    `cmd:"" help:"Show a parked key with its events."`
-	Retry   parkedRetry   `cmd:"" help:"Deliver a key's events again, in order."`
+	Retry   parkedRetry   `cmd:"" help:"Deliver events of one key, or of all, again."`
 	Skip    parkedSkip    `cmd:"" help:"Give up the first event of a parked key."`
 	Skipped parkedSkipped `cmd:"" help:"List the events that were skipped."`
 }
@@ -94,19 +96,82 @@ func (p *parkedShow) Run(c *cli) error {
 }
 
 type parkedRetry struct {
-	parkedName `embed:""`
+	sinkName `embed:""`
+	Key      string `arg:"" optional:"" help:"Key, as the list shows it."`
+	All      bool   `help:"All keys that are parked now."`
 }
 
 // Help is the long help.
 func (parkedRetry) Help() string {
-	return "Example:\n  coffer events parked retry shop default/reservations/o-1001/coupon:SPRING"
+	return `A key's events are delivered in order. Where the receiver takes them, the key is
+parked no more; where it does not, it stays so.
+
+Examples:
+  coffer events parked retry shop default/reservations/o-1001/coupon:SPRING
+  coffer events parked retry shop --all`
 }
 
 // Run asks for a retry.
 func (p *parkedRetry) Run(c *cli) error {
+	switch {
+	case p.All == (p.Key != ""):
+		return usagef("give one of KEY and --all")
+	case p.All:
+		return p.all(c)
+	}
 	return c.done(fmt.Sprintf("the events of %s are delivered again", p.Key), func(ctx context.Context, s *server) error {
 		return s.RetryParked(ctx, p.Sink, p.Key)
 	})
+}
+
+// all asks for every key of the list. A key that is parked no more was retried
+// by another, or is gone.
+func (p *parkedRetry) all(c *cli) error {
+	s, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	asked, show := uint64(0), c.progress()
+	defer show("", 0)
+	for page := ""; ; {
+		ctx, cancel := c.call()
+		res, err := s.ListParked(ctx, &cofferv1.ListParkedRequest{Sink: p.Sink, PageToken: page})
+		cancel()
+		if err != nil {
+			return p.stopped(asked, s.explain(err))
+		}
+		for _, k := range res.GetKeys() {
+			ctx, cancel := c.call()
+			err := s.RetryParked(ctx, p.Sink, k.GetKey())
+			cancel()
+			if rpc.ReasonOf(err) == ledger.ParkedNotFound {
+				continue
+			}
+			if err != nil {
+				return p.stopped(asked, s.explain(err))
+			}
+			asked++
+			show("keys", asked)
+		}
+		if page = res.GetNextPageToken(); page == "" {
+			break
+		}
+	}
+	show("", 0)
+	if c.JSON {
+		return c.printJSON(map[string]any{"keys": asked})
+	}
+	c.printf("the events of %s are delivered again\n", count(int64(asked), "key"))
+	return nil
+}
+
+// stopped says how far a retry of all has come.
+func (*parkedRetry) stopped(asked uint64, err error) error {
+	if asked == 0 {
+		return err
+	}
+	return fmt.Errorf("after %s: %w; repeat the command, which is safe", count(int64(asked), "key"), err)
 }
 
 type parkedSkip struct {

@@ -96,6 +96,41 @@ func TestEventCommands(t *testing.T) {
 	fails(t, exitFailed, "SINK_NOT_FOUND", "events", "sinks", "get", "shop", "--server", s.url)
 }
 
+// What a receiver refused until it was mended is delivered by one command.
+func TestRetryAllThatIsParked(t *testing.T) {
+	var refuse atomic.Bool
+	refuse.Store(true)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if refuse.Load() {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer hook.Close()
+	s := serveEnv(t, t.TempDir(), []string{"COFFER_RELAY_PRIVATE_WEBHOOKS=true", "COFFER_RELAY_TRIES=1"})
+	s.cli(t, "events", "sinks", "create", "shop", "--webhook", hook.URL, "--type", "coffer.reservation.*")
+	contains(t, s.cli(t, "events", "parked", "retry", "shop", "--all"), "the events of 0 keys are delivered again")
+	fails(t, exitUsage, "give one of KEY and --all", "events", "parked", "retry", "shop", "--server", s.url)
+	fails(t, exitUsage, "give one of KEY and --all", "events", "parked", "retry", "shop", "a/key", "--all", "--server", s.url)
+	fails(t, exitFailed, "SINK_NOT_FOUND", "events", "parked", "retry", "nobody", "--all", "--server", s.url)
+	s.cli(t, "budget", "create", "A", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "A", "--amount", "10", "--key", "f")
+	for _, order := range []string{"o-1", "o-2", "o-3"} {
+		s.cli(t, "order", "reserve", order, "coupon", "--budget", "A", "--amount", "1.50")
+	}
+	parked := func() int {
+		return strings.Count(s.cli(t, "events", "parked", "list", "shop"), "default/reservations/o-")
+	}
+	waitFor(t, func() bool { return parked() == 3 })
+	refuse.Store(false)
+	if got, want := s.cli(t, "events", "parked", "retry", "shop", "--all", "--json"), `{"keys":3}`; strings.TrimSpace(got) != want {
+		t.Errorf("printed %s, want %s", got, want)
+	}
+	waitFor(t, func() bool { return parked() == 0 })
+}
+
 // A tail goes on over a restart of the node, and ends without an error when it
 // is interrupted.
 func TestEventsTailGoesOn(t *testing.T) {
