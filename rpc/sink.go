@@ -1,8 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -167,6 +169,10 @@ func (s *sinkService) GetSink(ctx context.Context, m *cofferv1.GetSinkRequest) (
 	for i := range cursors {
 		c := &cursors[i]
 		lag, err := s.sinks.Lag(ctx, c.At, lagBlocks)
+		var r *ledger.Rejection
+		if errors.As(err, &r) {
+			c.Trouble, err = cmp.Or(c.Trouble, r.Error()), nil // the cursor's alone: the others are shown
+		}
 		if err != nil {
 			return nil, err
 		}
