@@ -70,7 +70,7 @@ func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (h
 	mux := http.NewServeMux()
 	api.Mount(mux)
 	n.plain(mux, p, reg)
-	return streamDeadline(mux, n.leaving, streamGrace), nil
+	return mux, nil
 }
 
 // interruptible ends what takes as long as the ledger is large when the node

@@ -121,6 +121,8 @@ type Server struct {
 	rpc   *connect.Server
 	peers func(connecthttp.ServeMux) // nil: no service for other nodes
 	mux   *http.ServeMux
+
+	leaving <-chan struct{}
 }
 
 // NewServer validates and wires; it starts nothing.
@@ -136,7 +138,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("rpc server: compiling the schema's rules: %w", err)
 	}
 	m := newMetrics(deps.Registerer)
-	s := &Server{cfg: cfg, ready: deps.Ready, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, ready: deps.Ready, mux: http.NewServeMux(), leaving: deps.Leaving}
 	s.rpc = connect.NewServer(
 		observeInterceptor(m, deps.Log),
 		edgeInterceptor,
@@ -181,7 +183,7 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 		connecthttp.WithReadMaxBytes(s.cfg.MaxMessageBytes),
 		connecthttp.WithCompressMinBytes(compressMinBytes),
 	}
-	connecthttp.Mount(mux, s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
+	connecthttp.Mount(streamMux{mux, s.leaving, streamGrace}, s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
 	if s.peers != nil {
 		s.peers(mux)
 	}

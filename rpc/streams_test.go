@@ -1,4 +1,4 @@
-package node
+package rpc
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ func TestUnreadStreamEndsWithTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			leaving := make(chan struct{})
 			full, ended := make(chan struct{}), make(chan error, 1)
-			srv := httptest.NewUnstartedServer(streamDeadline(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mux := http.NewServeMux()
+			streamMux{mux, leaving, 10 * time.Millisecond}.Handle(cofferv1connect.EventServiceSubscribeProcedure, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				part := make([]byte, 1<<20)
 				for n := range 1 << 10 {
 					if n == 1 {
@@ -29,7 +30,8 @@ func TestUnreadStreamEndsWithTheNode(t *testing.T) {
 					}
 				}
 				ended <- errors.New("a gigabyte was written that nobody read")
-			}), leaving, 10*time.Millisecond))
+			}))
+			srv := httptest.NewUnstartedServer(mux)
 			if srv.EnableHTTP2 = http2; http2 {
 				srv.StartTLS()
 			} else {
