@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
@@ -69,26 +71,21 @@ func (b *budgetCreate) Run(c *cli) error {
 	if b.MaxLifetime != 0 {
 		p.MaxLifetime = durationpb.New(b.MaxLifetime)
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: b.Budget, Currency: b.Currency, Buckets: b.Buckets, Policy: p})
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	if res.Replayed { // its first answer is a budget without money
-		c.printf("budget %s created\n%s\n", b.Budget, replayedBudget(b.Budget))
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: b.Budget, Currency: b.Currency, Buckets: b.Buckets, Policy: p})
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		if res.Replayed { // its first answer is a budget without money
+			c.printf("budget %s created\n%s\n", b.Budget, replayedBudget(b.Budget))
+			return nil
+		}
+		c.budgetDone("created", res.Budget, false)
 		return nil
-	}
-	c.budgetDone("created", res.Budget, false)
-	return nil
+	})
 }
 
 // enumName turns a flag's value into the name of an enum's.
@@ -140,46 +137,26 @@ func (c *cli) moveMoney(budget, currency string, in moneyIn, k keyed, fund bool)
 	if err := in.check(true); err != nil {
 		return err
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	if currency == "" {
-		got, err := s.GetBudget(ctx, budget)
+	return c.withServer(func(ctx context.Context, s *server) error {
+		if currency == "" {
+			got, err := s.GetBudget(ctx, budget)
+			if err != nil {
+				return s.explain(err)
+			}
+			currency = got.Budget.Currency
+		}
+		s.known = currency
+		amount, err := in.minor(currency)
 		if err != nil {
-			return s.explain(err)
+			return err
 		}
-		currency = got.Budget.Currency
-	}
-	s.known = currency
-	amount, err := in.minor(currency)
-	if err != nil {
-		return err
-	}
-	key := k.get()
-	if fund {
-		res, err := s.FundBudget(ctx, &cofferv1.FundBudgetRequest{Budget: budget, AmountMinor: amount, Currency: currency, IdempotencyKey: key})
-		if err != nil {
-			return k.hint(s.explain(err))
+		if fund {
+			res, err := s.FundBudget(ctx, &cofferv1.FundBudgetRequest{Budget: budget, AmountMinor: amount, Currency: currency, IdempotencyKey: k.get()})
+			return budgetChanged(c, s, k, "funded with "+money(amount, currency), res, err)
 		}
-		if c.JSON {
-			return c.printMessage(res)
-		}
-		c.budgetDone("funded with "+money(amount, currency), res.Budget, res.Replayed)
-		return nil
-	}
-	res, err := s.DefundBudget(ctx, &cofferv1.DefundBudgetRequest{Budget: budget, AmountMinor: amount, Currency: currency, IdempotencyKey: key})
-	if err != nil {
-		return k.hint(s.explain(err))
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	c.budgetDone("defunded by "+money(amount, currency), res.Budget, res.Replayed)
-	return nil
+		res, err := s.DefundBudget(ctx, &cofferv1.DefundBudgetRequest{Budget: budget, AmountMinor: amount, Currency: currency, IdempotencyKey: k.get()})
+		return budgetChanged(c, s, k, "defunded by "+money(amount, currency), res, err)
+	})
 }
 
 type budgetFreeze struct {
@@ -192,22 +169,10 @@ func (budgetFreeze) Help() string { return "Example:\n  coffer budget freeze SPR
 
 // Run freezes the budget.
 func (b *budgetFreeze) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.FreezeBudget(ctx, &cofferv1.FreezeBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
-	if err != nil {
-		return b.hint(s.explain(err))
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	c.budgetDone("frozen", res.Budget, res.Replayed)
-	return nil
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.FreezeBudget(ctx, &cofferv1.FreezeBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
+		return budgetChanged(c, s, b.keyed, "frozen", res, err)
+	})
 }
 
 type budgetUnfreeze struct {
@@ -220,22 +185,10 @@ func (budgetUnfreeze) Help() string { return "Example:\n  coffer budget unfreeze
 
 // Run unfreezes the budget.
 func (b *budgetUnfreeze) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.UnfreezeBudget(ctx, &cofferv1.UnfreezeBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
-	if err != nil {
-		return b.hint(s.explain(err))
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	c.budgetDone("open again", res.Budget, res.Replayed)
-	return nil
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.UnfreezeBudget(ctx, &cofferv1.UnfreezeBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
+		return budgetChanged(c, s, b.keyed, "open again", res, err)
+	})
 }
 
 type budgetClose struct {
@@ -254,21 +207,28 @@ Example:
 
 // Run closes the budget.
 func (b *budgetClose) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.CloseBudget(ctx, &cofferv1.CloseBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
-	if err != nil {
-		return b.hint(s.explain(err))
-	}
-	if c.JSON {
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.CloseBudget(ctx, &cofferv1.CloseBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
+		return budgetChanged(c, s, b.keyed, "closed", res, err)
+	})
+}
+
+// budgetChange is the answer to a command on a budget.
+type budgetChange interface {
+	proto.Message
+	GetBudget() *cofferv1.Budget
+	GetReplayed() bool
+}
+
+// budgetChanged shows what came of a command on a budget.
+func budgetChanged(c *cli, s *server, k keyed, what string, res budgetChange, err error) error {
+	switch {
+	case err != nil:
+		return k.hint(s.explain(err))
+	case c.JSON:
 		return c.printMessage(res)
 	}
-	c.budgetDone("closed", res.Budget, res.Replayed)
+	c.budgetDone(what, res.GetBudget(), res.GetReplayed())
 	return nil
 }
 

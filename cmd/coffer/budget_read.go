@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -32,27 +33,22 @@ func (budgetList) Help() string { return "Example:\n  coffer budget list --json"
 
 // Run lists budgets.
 func (b *budgetList) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ListBudgets(ctx, &cofferv1.ListBudgetsRequest{PageSize: b.Limit, PageToken: b.Page})
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	if len(res.Budgets) == 0 {
-		c.printf("tenant %s has no budgets; make one with: coffer budget create NAME --currency BRL\n", c.Tenant)
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.ListBudgets(ctx, &cofferv1.ListBudgetsRequest{PageSize: b.Limit, PageToken: b.Page})
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		if len(res.Budgets) == 0 {
+			c.printf("tenant %s has no budgets; make one with: coffer budget create NAME --currency BRL\n", c.Tenant)
+			return nil
+		}
+		c.budgetTable(res.Budgets)
+		c.more(res.NextPageToken)
 		return nil
-	}
-	c.budgetTable(res.Budgets)
-	c.more(res.NextPageToken)
-	return nil
+	})
 }
 
 type budgetGet struct {
@@ -64,32 +60,27 @@ func (budgetGet) Help() string { return "Example:\n  coffer budget get SPRING" }
 
 // Run shows one budget.
 func (b *budgetGet) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.GetBudget(ctx, b.Budget)
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	c.budgetTable([]*cofferv1.Budget{res.Budget})
-	cur := res.Budget.GetCurrency()
-	c.printf("\n%s\n\n", policyText(res.Budget.GetPolicy(), cur))
-	t := c.table(table.Row{"bucket", "funded", "available", "reserved", "committed", "reversed", "entries"},
-		"bucket", "funded", "available", "reserved", "committed", "reversed", "entries")
-	for _, k := range res.Buckets {
-		m := k.GetBalances()
-		t.row(bucketName(k.GetBucket(), k.GetUnallocated()), formatMajor(m.GetFundedMinor(), cur), formatMajor(m.GetAvailableMinor(), cur),
-			formatMajor(m.GetReservedMinor(), cur), formatMajor(m.GetCommittedMinor(), cur), formatMajor(m.GetReversedMinor(), cur), k.GetLastSeq())
-	}
-	t.print()
-	return nil
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.GetBudget(ctx, b.Budget)
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		c.budgetTable([]*cofferv1.Budget{res.Budget})
+		cur := res.Budget.GetCurrency()
+		c.printf("\n%s\n\n", policyText(res.Budget.GetPolicy(), cur))
+		t := c.table(table.Row{"bucket", "funded", "available", "reserved", "committed", "reversed", "entries"},
+			"bucket", "funded", "available", "reserved", "committed", "reversed", "entries")
+		for _, k := range res.Buckets {
+			m := k.GetBalances()
+			t.row(bucketName(k.GetBucket(), k.GetUnallocated()), formatMajor(m.GetFundedMinor(), cur), formatMajor(m.GetAvailableMinor(), cur),
+				formatMajor(m.GetReservedMinor(), cur), formatMajor(m.GetCommittedMinor(), cur), formatMajor(m.GetReversedMinor(), cur), k.GetLastSeq())
+		}
+		t.print()
+		return nil
+	})
 }
 
 // policyText is a budget's whole policy, three lines.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -31,36 +32,31 @@ func (ledgerEntries) Help() string { return "Example:\n  coffer ledger entries S
 
 // Run lists entries.
 func (l *ledgerEntries) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ListEntries(ctx, &cofferv1.ListEntriesRequest{Budget: l.Budget, Bucket: l.Bucket, PageSize: l.Limit, PageToken: l.Page})
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	cur := s.currency(ctx, l.Budget)
-	t := c.table(table.Row{"entry", "time", "type", "order", "benefit", "available", "reserved", "committed", "reversed", "refers to", "cause"},
-		"entry", "available", "reserved", "committed", "reversed", "refers to")
-	for _, e := range res.Entries {
-		refers := ""
-		if e.RefersTo > 0 {
-			refers = entryName(e.Bucket, e.RefersTo)
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.ListEntries(ctx, &cofferv1.ListEntriesRequest{Budget: l.Budget, Bucket: l.Bucket, PageSize: l.Limit, PageToken: l.Page})
+		if err != nil {
+			return s.explain(err)
 		}
-		d := e.GetDelta()
-		t.row(entryName(e.Bucket, e.Seq), clock(e.Time), shortEnum(e.Type, "ENTRY_TYPE_"), e.OrderId, e.BenefitKey,
-			delta(d.GetAvailableMinor(), cur), delta(d.GetReservedMinor(), cur), delta(d.GetCommittedMinor(), cur), delta(d.GetReversedMinor(), cur),
-			refers, e.Cause)
-	}
-	t.print()
-	c.more(res.NextPageToken)
-	return nil
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		cur := s.currency(ctx, l.Budget)
+		t := c.table(table.Row{"entry", "time", "type", "order", "benefit", "available", "reserved", "committed", "reversed", "refers to", "cause"},
+			"entry", "available", "reserved", "committed", "reversed", "refers to")
+		for _, e := range res.Entries {
+			refers := ""
+			if e.RefersTo > 0 {
+				refers = entryName(e.Bucket, e.RefersTo)
+			}
+			d := e.GetDelta()
+			t.row(entryName(e.Bucket, e.Seq), clock(e.Time), shortEnum(e.Type, "ENTRY_TYPE_"), e.OrderId, e.BenefitKey,
+				delta(d.GetAvailableMinor(), cur), delta(d.GetReservedMinor(), cur), delta(d.GetCommittedMinor(), cur), delta(d.GetReversedMinor(), cur),
+				refers, e.Cause)
+		}
+		t.print()
+		c.more(res.NextPageToken)
+		return nil
+	})
 }
 
 // delta shows a change with its sign, and nothing for none.
@@ -200,30 +196,25 @@ func (ledgerCases) Help() string { return "Example:\n  coffer ledger cases" }
 
 // Run lists cases.
 func (l *ledgerCases) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ListCases(ctx, &cofferv1.ListCasesRequest{PageSize: l.Limit, PageToken: l.Page})
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	if len(res.Cases) == 0 {
-		c.printf("no cases\n")
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.ListCases(ctx, &cofferv1.ListCasesRequest{PageSize: l.Limit, PageToken: l.Page})
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		if len(res.Cases) == 0 {
+			c.printf("no cases\n")
+			return nil
+		}
+		t := c.table(table.Row{"opened", "order", "benefit", "attempt", "budget", "amount", "currency", "state now"}, "attempt", "amount")
+		for _, k := range res.Cases {
+			cur := s.currency(ctx, k.Budget)
+			t.row(clock(k.OpenTime), k.OrderId, k.BenefitKey, k.Attempt, k.Budget, formatMajor(k.AmountMinor, cur), cur, stateName(k.State))
+		}
+		t.print()
+		c.more(res.NextPageToken)
 		return nil
-	}
-	t := c.table(table.Row{"opened", "order", "benefit", "attempt", "budget", "amount", "currency", "state now"}, "attempt", "amount")
-	for _, k := range res.Cases {
-		cur := s.currency(ctx, k.Budget)
-		t.row(clock(k.OpenTime), k.OrderId, k.BenefitKey, k.Attempt, k.Budget, formatMajor(k.AmountMinor, cur), cur, stateName(k.State))
-	}
-	t.print()
-	c.more(res.NextPageToken)
-	return nil
+	})
 }

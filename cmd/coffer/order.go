@@ -128,33 +128,28 @@ func (o *orderReserve) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	if o.Currency == "" {
-		got, err := s.GetBudget(ctx, o.Budget)
+	return c.withServer(func(ctx context.Context, s *server) error {
+		if o.Currency == "" {
+			got, err := s.GetBudget(ctx, o.Budget)
+			if err != nil {
+				return s.explain(err)
+			}
+			o.Currency = got.Budget.Currency
+		}
+		s.known = o.Currency
+		amount, err := o.minor(o.Currency)
+		if err != nil {
+			return err
+		}
+		res, err := s.Reserve(ctx, &cofferv1.ReserveRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget,
+			AmountMinor: amount, Currency: o.Currency, Ttl: durationpb.New(o.TTL), Quote: quote, CorrelationId: o.Correlation,
+		})
 		if err != nil {
 			return s.explain(err)
 		}
-		o.Currency = got.Budget.Currency
-	}
-	s.known = o.Currency
-	amount, err := o.minor(o.Currency)
-	if err != nil {
-		return err
-	}
-	res, err := s.Reserve(ctx, &cofferv1.ReserveRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget,
-		AmountMinor: amount, Currency: o.Currency, Ttl: durationpb.New(o.TTL), Quote: quote, CorrelationId: o.Correlation,
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.explain(err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 type orderCommit struct {
@@ -180,25 +175,20 @@ func (o *orderCommit) Run(c *cli) error {
 	if err := o.check(o.Partial); err != nil {
 		return err
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	amount, err := s.minorOf(ctx, o.benefit, o.moneyIn)
-	if err != nil {
-		return err
-	}
-	res, err := s.Commit(ctx, &cofferv1.CommitRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, AmountMinor: amount,
-		Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
+	return c.withServer(func(ctx context.Context, s *server) error {
+		amount, err := s.minorOf(ctx, o.benefit, o.moneyIn)
+		if err != nil {
+			return err
+		}
+		res, err := s.Commit(ctx, &cofferv1.CommitRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, AmountMinor: amount,
+			Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 type orderExtend struct {
@@ -215,21 +205,16 @@ func (orderExtend) Help() string {
 
 // Run extends.
 func (o *orderExtend) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Extend(ctx, &cofferv1.ExtendRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Ttl: durationpb.New(o.TTL),
-		OperationId: o.Operation, CorrelationId: o.Correlation,
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.Extend(ctx, &cofferv1.ExtendRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Ttl: durationpb.New(o.TTL),
+			OperationId: o.Operation, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 type orderRelease struct {
@@ -248,20 +233,15 @@ Example:
 
 // Run releases.
 func (o *orderRelease) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Release(ctx, &cofferv1.ReleaseRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.Release(ctx, &cofferv1.ReleaseRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 type orderReclaim struct {
@@ -280,18 +260,13 @@ Example:
 
 // Run reclaims.
 func (o *orderReclaim) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Reclaim(ctx, &cofferv1.ReclaimRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.Reclaim(ctx, &cofferv1.ReclaimRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }

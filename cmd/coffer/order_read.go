@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -18,22 +19,17 @@ func (orderGet) Help() string { return "Example:\n  coffer order get o-1001 coup
 
 // Run shows a reservation.
 func (o *orderGet) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.GetReservation(ctx, o.Order, o.Benefit)
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(&cofferv1.GetReservationResponse{Attempts: res})
-	}
-	c.reservationTable(res)
-	return nil
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.GetReservation(ctx, o.Order, o.Benefit)
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(&cofferv1.GetReservationResponse{Attempts: res})
+		}
+		c.reservationTable(res)
+		return nil
+	})
 }
 
 func (c *cli) reservationTable(list []*cofferv1.Reservation) {
@@ -67,33 +63,28 @@ func (orderExplain) Help() string { return "Example:\n  coffer order explain o-1
 
 // Run shows the timeline of an order.
 func (o *orderExplain) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.ExplainOrder(ctx, o.Order, o.Benefit)
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	c.printf("order %s\n\n", res.OrderId)
-	c.reservationTable(res.Reservations)
-	c.printf("\n")
-	t := c.table(table.Row{"time", "benefit", "attempt", "what happened", "entry"}, "attempt", "entry")
-	for _, e := range res.Timeline {
-		entry := ""
-		if e.Entry != nil {
-			entry = e.Entry.GetBudget() + "#" + entryName(e.Entry.GetBucket(), e.Entry.GetSeq())
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.ExplainOrder(ctx, o.Order, o.Benefit)
+		if err != nil {
+			return s.explain(err)
 		}
-		t.row(clock(e.Time), e.BenefitKey, e.Attempt, e.Text, entry)
-	}
-	t.print()
-	return nil
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		c.printf("order %s\n\n", res.OrderId)
+		c.reservationTable(res.Reservations)
+		c.printf("\n")
+		t := c.table(table.Row{"time", "benefit", "attempt", "what happened", "entry"}, "attempt", "entry")
+		for _, e := range res.Timeline {
+			entry := ""
+			if e.Entry != nil {
+				entry = e.Entry.GetBudget() + "#" + entryName(e.Entry.GetBucket(), e.Entry.GetSeq())
+			}
+			t.row(clock(e.Time), e.BenefitKey, e.Attempt, e.Text, entry)
+		}
+		t.print()
+		return nil
+	})
 }
 
 // entryName names an entry within its budget: bucket and sequence number.

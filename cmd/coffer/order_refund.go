@@ -45,26 +45,21 @@ func (o *orderReverse) Run(c *cli) error {
 	if len(lines) == 0 && !o.given() && !o.All {
 		return usagef("a refund needs an amount; give --amount 12.34 or --minor 1234, or --all to refund what is committed and not yet refunded")
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	var amount int64
-	if len(lines) == 0 {
-		if amount, err = o.amount(ctx, s); err != nil {
-			return err
+	return c.withServer(func(ctx context.Context, s *server) error {
+		var amount int64
+		if len(lines) == 0 {
+			if amount, err = o.amount(ctx, s); err != nil {
+				return err
+			}
 		}
-	}
-	res, err := s.Reverse(ctx, &cofferv1.ReverseRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, Lines: lines, CorrelationId: o.Correlation,
+		res, err := s.Reverse(ctx, &cofferv1.ReverseRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, Lines: lines, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 // lines are the order lines to refund.
@@ -126,20 +121,15 @@ func (orderReinstate) Help() string {
 
 // Run undoes a refund.
 func (o *orderReinstate) Run(c *cli) error {
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Reinstate(ctx, &cofferv1.ReinstateRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, CorrelationId: o.Correlation,
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.Reinstate(ctx, &cofferv1.ReinstateRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, CorrelationId: o.Correlation,
+		})
+		if err != nil {
+			return s.refused(ctx, o.benefit, err)
+		}
+		return c.outcome(ctx, s, res)
 	})
-	if err != nil {
-		return s.refused(ctx, o.benefit, err)
-	}
-	return c.outcome(ctx, s, res)
 }
 
 type orderResolve struct {
@@ -163,32 +153,27 @@ func (o *orderResolve) Run(c *cli) error {
 	if (o.Op == "reverse" || o.Op == "reinstate") && o.ID == "" {
 		return usagef("--op %s needs --id, the refund id of the %s", o.Op, o.Op)
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	res, err := s.Resolve(ctx, &cofferv1.ResolveRequest{
-		OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget, Id: o.ID,
-		Operation: cofferv1.Operation(cofferv1.Operation_value["OPERATION_"+enumName(o.Op)]),
+	return c.withServer(func(ctx context.Context, s *server) error {
+		res, err := s.Resolve(ctx, &cofferv1.ResolveRequest{
+			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Budget: o.Budget, Id: o.ID,
+			Operation: cofferv1.Operation(cofferv1.Operation_value["OPERATION_"+enumName(o.Op)]),
+		})
+		if err != nil {
+			return s.explain(err)
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		switch res.Resolution {
+		case cofferv1.Resolution_RESOLUTION_VOID:
+			c.printf("void: the %s did not happen and never will\n", o.Op)
+		case cofferv1.Resolution_RESOLUTION_REJECTED:
+			d := res.GetRejection()
+			c.printf("refused: the %s was answered with %s: %s\n", o.Op, d.GetReason(), d.GetMessage())
+		default:
+			c.printf("applied: the %s took effect\n\n", o.Op)
+			c.outcomeTable(ctx, s, res.Outcome)
+		}
+		return nil
 	})
-	if err != nil {
-		return s.explain(err)
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	switch res.Resolution {
-	case cofferv1.Resolution_RESOLUTION_VOID:
-		c.printf("void: the %s did not happen and never will\n", o.Op)
-	case cofferv1.Resolution_RESOLUTION_REJECTED:
-		d := res.GetRejection()
-		c.printf("refused: the %s was answered with %s: %s\n", o.Op, d.GetReason(), d.GetMessage())
-	default:
-		c.printf("applied: the %s took effect\n\n", o.Op)
-		c.outcomeTable(ctx, s, res.Outcome)
-	}
-	return nil
 }

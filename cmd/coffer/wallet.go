@@ -102,38 +102,33 @@ func (w *walletGrant) Run(c *cli) error {
 	if err := w.check(true); err != nil {
 		return err
 	}
-	s, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := c.call()
-	defer cancel()
-	if w.Currency == "" {
-		got, err := s.GetWallet(ctx, w.Wallet)
-		if err != nil {
-			return s.explain(err)
+	return c.withServer(func(ctx context.Context, s *server) error {
+		if w.Currency == "" {
+			got, err := s.GetWallet(ctx, w.Wallet)
+			if err != nil {
+				return s.explain(err)
+			}
+			w.Currency = got.GetCurrency()
 		}
-		w.Currency = got.GetCurrency()
-	}
-	s.known = w.Currency
-	amount, err := w.minor(w.Currency)
-	if err != nil {
-		return err
-	}
-	res, err := s.Grant(ctx, &cofferv1.GrantRequest{Wallet: w.Wallet, AmountMinor: amount, Currency: w.Currency, IdempotencyKey: w.get()})
-	if err != nil {
-		return w.hint(s.explain(err))
-	}
-	if c.JSON {
-		return c.printMessage(res)
-	}
-	if res.Replayed {
-		c.printf("done before; this is the first answer\n")
-	}
-	c.printf("wallet %s granted %s\n\n", w.Wallet, money(amount, w.Currency))
-	c.walletTable(res.Wallet)
-	return nil
+		s.known = w.Currency
+		amount, err := w.minor(w.Currency)
+		if err != nil {
+			return err
+		}
+		res, err := s.Grant(ctx, &cofferv1.GrantRequest{Wallet: w.Wallet, AmountMinor: amount, Currency: w.Currency, IdempotencyKey: w.get()})
+		if err != nil {
+			return w.hint(s.explain(err))
+		}
+		if c.JSON {
+			return c.printMessage(res)
+		}
+		if res.Replayed {
+			c.printf("done before; this is the first answer\n")
+		}
+		c.printf("wallet %s granted %s\n\n", w.Wallet, money(amount, w.Currency))
+		c.walletTable(res.Wallet)
+		return nil
+	})
 }
 
 type walletList struct {
