@@ -19,27 +19,28 @@ const (
 func call[Req, Res any](
 	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req,
 ) (*Res, error) {
-	res, _, err := callTold(ctx, c, k, send, req)
+	res, _, err := callTold(ctx, c, k, send, req, new(int))
 	return res, err
 }
 
-// callTold is call. With an answer, unknown tells that an earlier attempt may
-// have taken effect: a part of the answer that says "not done" speaks of the
-// last attempt only.
+// callTold is call; attempts counts those that were made. With an answer, unknown
+// tells that an earlier attempt may have taken effect: a part of the answer that
+// says "not done" speaks of the last attempt only.
 func callTold[Req, Res any](
-	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req,
+	ctx context.Context, c *Client, k kind, send func(context.Context, *Req) (*Res, error), req *Req, attempts *int,
 ) (res *Res, unknown bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, judge(err, false).err // nothing was sent
 	}
 	var before error
-	for attempt := 1; ; attempt++ {
+	for {
+		*attempts++
 		res, err := once(ctx, c.opt.attemptTimeout, send, req)
 		if err == nil {
 			return res, unknown, nil
 		}
 		v := judge(err, ctx.Err() == nil)
-		v.err.Attempts = attempt
+		v.err.Attempts = *attempts
 		if ctx.Err() != nil {
 			v.err.Before = before
 		}
@@ -50,7 +51,7 @@ func callTold[Req, Res any](
 		// A lost attempt stays open until the server has judged its key; "not
 		// done" and "too busy" speak of the last attempt only.
 		v.err.Unknown = unknown && (v.again || v.unknown || v.err.Detail == nil)
-		if !v.again || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, v.err)) {
+		if !v.again || *attempts >= c.opt.maxAttempts || !wait(ctx, c.delay(*attempts, v.err)) {
 			return nil, v.err.Unknown, v.err
 		}
 	}

@@ -40,15 +40,16 @@ func (c *Client) Execute(ctx context.Context, commands []*cofferv1.Command) ([]*
 // executeBatch sends the commands at index until each has a result that
 // sending it again cannot change, or attempts or time run out.
 func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command, results []*cofferv1.CommandResult, index []int) error {
-	for attempt := 1; ; attempt++ {
+	attempts := 0
+	for {
 		req := &cofferv1.ExecuteRequest{Commands: make([]*cofferv1.Command, len(index))}
 		for i, at := range index {
 			req.Commands[i] = commands[at]
 		}
-		res, unknown, err := callTold(ctx, c, kindCommand, c.execute(ctx, req.Commands), req)
+		res, unknown, err := callTold(ctx, c, kindCommand, c.execute(ctx, req.Commands), req, &attempts)
 		if err == nil && len(res.GetResults()) != len(index) {
 			err = &Error{
-				Code: connect.CodeInternal, Attempts: attempt, Unknown: true,
+				Code: connect.CodeInternal, Attempts: attempts, Unknown: true,
 				Cause: fmt.Errorf("%d commands got %d results", len(index), len(res.GetResults())),
 			}
 		}
@@ -71,7 +72,7 @@ func (c *Client) executeBatch(ctx context.Context, commands []*cofferv1.Command,
 			results[index[i]] = settle(results[index[i]], r)
 		}
 		again, worst := unfinished(req.GetCommands(), res.GetResults(), index)
-		if len(again) == 0 || attempt >= c.opt.maxAttempts || !wait(ctx, c.delay(attempt, worst)) {
+		if len(again) == 0 || attempts >= c.opt.maxAttempts || !wait(ctx, c.delay(attempts, worst)) {
 			return nil
 		}
 		index = again

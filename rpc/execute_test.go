@@ -176,6 +176,21 @@ func TestClientExecuteSendsAgainOnlyWhatWasNotDone(t *testing.T) {
 	}
 }
 
+// Answers that were lost and answers that say "busy" count together.
+func TestClientExecuteBoundsAllAttempts(t *testing.T) {
+	w := newWorld(t, losing(2))
+	w.exec.do = func(ledger.Command) (ledger.Result, error) {
+		return ledger.Result{}, &ledger.Rejection{Code: ledger.Overloaded, Message: "busy", RetryAfter: time.Microsecond}
+	}
+	results, err := w.client(t, WithMaxAttempts(4)).Execute(t.Context(), []*cofferv1.Command{commitCommand("o", "")})
+	if err != nil || results[0].GetError().GetDetail().GetReason() != "OUTCOME_UNKNOWN" {
+		t.Errorf("result %v, %v", results, err)
+	}
+	if n := len(w.exec.commands()); n != 4 {
+		t.Errorf("sent %d times, want 4", n)
+	}
+}
+
 func TestClientExecuteGivesAResultForEachCommandWhenItGivesUp(t *testing.T) {
 	var calls atomic.Int32
 	w := newWorld(t, func(next http.Handler) http.Handler {
