@@ -172,7 +172,10 @@ func (s *Store) fail(err error) {
 
 // abandon stops all commits, and leaves the engine as it is for good.
 func (s *Store) abandon(err error) {
-	s.abandonIt.Do(func() { close(s.abandoned) })
+	s.abandonIt.Do(func() {
+		s.fault = err
+		close(s.abandoned)
+	})
 	s.fail(err)
 }
 

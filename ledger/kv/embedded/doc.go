@@ -73,6 +73,14 @@
 // ([ErrFailed], [Store.Failed]) and goes on serving reads of what is
 // published. It never retries a sync. Restart the process.
 //
+// The same holds where a table cannot be written, though commits may still fit
+// into the log: the engine would try again at once and for ever. An Open that
+// cannot write what it found in the log says so, and finds it again later.
+//
+// One failure may end the process, with nothing lost: in the last steps of an
+// Open, while the engine merges tables already. It closes the files under the
+// merge, and the merge panics.
+//
 // # Damaged files
 //
 // A file whose checksum is wrong stops the store in the same way. The read

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"runtime"
 	"strings"
@@ -19,53 +20,105 @@ type engineLog struct{ s *Store }
 func (engineLog) Infof(string, ...any)  {}
 func (engineLog) Errorf(string, ...any) {}
 
-// stopped is the panic that carries a fatal error of the engine up to the
-// method of this package that called into it.
-type stopped struct{ err error }
-
 // Fatalf stops the store. It must not return: the engine would go on as if
 // nothing had happened and might delete files that its broken manifest still
-// needs. What it does instead depends on whose goroutine it is on:
-//
-//   - below a method of this package somebody waits for an answer. Ending the
-//     goroutine would leave them waiting for ever, so it panics, and guard
-//     makes an error of that;
-//   - on a goroutine of the engine nobody would recover a panic, and it would
-//     end the process. So it ends the goroutine. That runs the deferred
-//     unlocks, which blocking it would not: the engine reports a broken
-//     manifest with its central mutex held, and without the mutex reads of
-//     published versions still work.
-//
-// Either way the engine is in no state to be closed, and is abandoned.
+// needs.
 //
 // Ending a goroutine in the midst of a compaction's read makes the engine's
 // own clean-up panic. The only cause for that is a damaged file, which is
 // therefore kept from coming here: see onCorruption.
 func (l engineLog) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
-	l.s.versions.frozen.Store(true)
-	l.s.abandon(err)
-	if below(thisPackage) {
-		panic(stopped{err})
+	e := fatalError{text: fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if cause, ok := a.(error); ok {
+			e.cause = cause
+		}
 	}
-	runtime.Goexit()
+	l.s.stop(e)
 }
 
-var thisPackage = reflect.TypeFor[Store]().PkgPath() + "."
+// fatalError has the engine's words and its cause, which they do not wrap.
+type fatalError struct {
+	text  string
+	cause error
+}
 
-// below says whether the caller's caller was called, at whatever distance, by a
-// function whose full name begins so.
+// Error gives the engine's words.
+func (e fatalError) Error() string { return e.text }
+
+// Unwrap returns the cause, nil where none was given.
+func (e fatalError) Unwrap() error { return e.cause }
+
+// stopped is the panic that carries a fault up to the method of this package
+// that called into the engine.
+type stopped struct{ err error }
+
+// stop abandons the engine in the midst of what it does, and does not return.
+// What it does instead depends on whose goroutine it is on:
+//
+//   - on a caller's, somebody waits for an answer. Ending it would leave them
+//     waiting for ever, so it panics, and guard makes an error of that;
+//   - on one of the engine's, nobody would recover a panic, and it would end the
+//     process. So it ends the goroutine. That runs the deferred unlocks, which
+//     blocking it would not: the engine reports a broken manifest with its
+//     central mutex held, and without the mutex reads of published versions
+//     still work.
+func (s *Store) stop(err error) {
+	s.versions.frozen.Store(true)
+	s.abandon(err)
+	if onEngineGoroutine() {
+		runtime.Goexit()
+	}
+	panic(stopped{err})
+}
+
+// enginePath is the path of the engine's package.
+var enginePath = reflect.TypeFor[pebble.DB]().PkgPath()
+
+// onEngineGoroutine says whether the engine started this goroutine.
+func onEngineGoroutine() bool {
+	first := ""
+	for f := range callers() {
+		if !strings.HasPrefix(f, "runtime.") {
+			first = f
+		}
+	}
+	return strings.HasPrefix(first, enginePath)
+}
+
+// below says whether this goroutine is in a function, at whatever depth, whose
+// full name begins so.
 func below(function string) bool {
-	pcs := make([]uintptr, 256)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for {
-		f, more := frames.Next()
-		if strings.HasPrefix(f.Function, function) {
+	for f := range callers() {
+		if strings.HasPrefix(f, function) {
 			return true
 		}
-		if !more {
-			return false
+	}
+	return false
+}
+
+// callers are the full names of the functions that this goroutine is in, the
+// innermost first.
+func callers() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		pcs := make([]uintptr, 512)
+		frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+		for {
+			f, more := frames.Next()
+			if !yield(f.Function) || !more {
+				return
+			}
 		}
+	}
+}
+
+// onBackgroundError is told why a flush or a compaction failed, and stops the
+// store: the engine would try again at once and for ever, at the cost of a
+// processor, while commits and Close wait for it. It is also told of other
+// things, which it takes well.
+func (s *Store) onBackgroundError(err error) {
+	if !pebble.IsCorruptionError(err) && (below(enginePath+".(*DB).flush") || below(enginePath+".(*DB).compact")) {
+		s.stop(err)
 	}
 }
 
@@ -79,7 +132,7 @@ const corruptionPause = time.Second
 // and the engine can still be closed.
 func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
 	s.fail(corruption(info.Path, info.Details))
-	if below(thisPackage) {
+	if !onEngineGoroutine() {
 		return
 	}
 	select {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 )
 
 // Reasons why a store cannot be opened, for errors.Is.
@@ -28,6 +29,7 @@ var advice = []struct {
 	{ErrLocked, "stop that process, or choose another directory"},
 	{ErrNoStore, "name the directory of a store"}, // before ErrNotAStore, which it is, too
 	{ErrNotAStore, "choose an empty or absent directory for a new store; nothing was changed here"},
+	{syscall.ENOSPC, "make room on the disk of DIR; nothing is lost"},
 	{ErrReadOnly, "make the directory writable, or open the store read-only"},
 	{ErrNewerFormat, "use the version that wrote it or a later one; nothing was changed"},
 	{ErrDataMissing, "restore DIR/data from a backup or mount; to start over, remove DIR"},

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 )
 
 // logFS keeps a fault of the disk from the engine while that ends one log file
@@ -16,7 +16,8 @@ import (
 // goroutine stays in the file system for good. It holds the engine's lock on
 // commits and none that a read needs.
 //
-// Everywhere else the engine is told of the fault, which it takes well.
+// Everywhere else the engine is told of the fault: it returns it, tells
+// onBackgroundError, or calls Fatalf.
 type logFS struct {
 	vfs.FS
 	s *Store
@@ -89,13 +90,20 @@ func (f *logFile) seen(err error) error {
 		f.fault.CompareAndSwap(nil, &err)
 	}
 	if first := f.fault.Load(); first != nil {
+		if below(marking) {
+			f.s.stop(*first) // the engine would panic
+		}
 		f.s.stayIfRotating(*first)
 	}
 	return err
 }
 
-// rotation is the function of the engine that ends a log and begins the next.
-var rotation = reflect.TypeFor[pebble.DB]().PkgPath() + ".(*DB).rotateWAL"
+var (
+	// rotation is the function of the engine that ends a log and begins the next.
+	rotation = enginePath + ".(*DB).rotateWAL"
+	// marking is the one that says which of two files counts, by a name in a folder.
+	marking = reflect.TypeFor[atomicfs.Marker]().PkgPath() + ".(*Marker).Move"
+)
 
 func (s *Store) stayIfRotating(err error) {
 	if !below(rotation) {

@@ -53,6 +53,7 @@ type Store struct {
 	failure   atomic.Pointer[error]
 	abandoned chan struct{} // closed when the engine is in no state to be closed
 	abandonIt sync.Once
+	fault     error // why it was abandoned
 }
 
 var _ kv.Store = (*Store)(nil)
@@ -75,7 +76,7 @@ func Open(opt Options) (*Store, error) {
 	if err := s.openDir(); err != nil {
 		return nil, openError(opt.Dir, err)
 	}
-	last, err := s.openEngine()
+	last, err := s.startEngine()
 	if err == nil && s.fresh {
 		if err = finishMarker(opt.FS, opt.Dir); err != nil {
 			err = errors.Join(writeFault(err), s.db.Close())
@@ -201,6 +202,23 @@ func lockFault(err error) error {
 	return lockedError{err}
 }
 
+// startEngine is openEngine, and does not wait for an engine that was abandoned.
+func (s *Store) startEngine() (last kv.Version, err error) {
+	opened := make(chan func() (kv.Version, error), 1)
+	go func() {
+		last, err := s.openEngine()
+		opened <- func() (kv.Version, error) { return last, err }
+	}()
+	select {
+	case result := <-opened:
+		if !s.isAbandoned() {
+			return result()
+		}
+	case <-s.abandoned:
+	}
+	return 0, writeFault(s.fault)
+}
+
 // openEngine opens the engine's folder and returns the last version that may
 // have been given away.
 func (s *Store) openEngine() (last kv.Version, err error) {
@@ -220,8 +238,9 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		L0CompactionThreshold:       4,
 		Logger:                      engineLog{s},
 		EventListener: &pebble.EventListener{
-			DataCorruption: s.onCorruption,
-			CompactionEnd:  func(pebble.CompactionInfo) { s.compacted.Store(true) },
+			DataCorruption:  s.onCorruption,
+			BackgroundError: s.onBackgroundError,
+			CompactionEnd:   func(pebble.CompactionInfo) { s.compacted.Store(true) },
 		},
 	}
 	po.EnsureDefaults()
@@ -278,7 +297,8 @@ func over(ch <-chan struct{}) bool {
 
 // Close implements kv.Store. Commits that were queued are finished and
 // answered first. After a failure of the disk the engine may be stuck, and is
-// left as it is: only the end of the process frees all of it then.
+// left as it is: only the end of the process frees all of it then. The directory's
+// lock is free at once.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	if s.closed {
@@ -296,14 +316,30 @@ func (s *Store) Close() error {
 	case <-s.abandoned: // the pipeline may be stuck in the engine
 	}
 	if s.isAbandoned() {
-		return s.unlock(s.Failure())
+		return s.leave()
 	}
 	s.versions.closeAll()
 	if f := s.flushed.Load(); f != nil {
 		f.tables.end()
 	}
-	err := s.closeEngine()
-	return s.unlock(err)
+	var err error
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		err = s.closeEngine()
+	}()
+	select {
+	case <-closed:
+		return s.unlock(err)
+	case <-s.abandoned: // as by a flush that Close waits for
+		return s.leave()
+	}
+}
+
+// leave ends a store whose engine was abandoned.
+func (s *Store) leave() error {
+	<-s.failed
+	return s.unlock(s.Failure())
 }
 
 // closeEngine closes the engine; after a failure it may well panic.

@@ -1,0 +1,149 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// failing is a disk on which the operations fail that the function picks.
+func failing(fs vfs.FS, err error, pick func(errorfs.Op) bool) vfs.FS {
+	return faultyFS{errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if pick(op) {
+			return err
+		}
+		return nil
+	}))}
+}
+
+// A disk that has room for logs alone stops the store.
+func TestNoRoomForTables(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	s := mustOpen(t, memOptions(failing(vfs.NewMem(), syscall.ENOSPC, func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst")
+	})))
+	if err := put(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "filling", func() {
+		err := fill(t, s, 20<<10, 1000)
+		if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("commits end with %v", err)
+		}
+	})
+	within(t, "what follows", func() {
+		if !holds(t, s, "a") {
+			t.Error("a cannot be read any more")
+		}
+		if err := s.Close(); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+// TestFaultWhileOpening fails the operations on the disk of an open one after
+// the other, once or from then on: it says so, the process lives, and a later
+// open finds all that was acknowledged.
+func TestFaultWhileOpening(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	for name, rows := range map[string]int{"a new store": 0, "a store with a log": 20} {
+		for _, lasting := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, lasting %v", name, lasting), func(t *testing.T) {
+				n := 0
+				for failOpen(t, n, rows, lasting) {
+					n++
+				}
+				if n < 20 {
+					t.Errorf("only %d operations of the disk could fail", n)
+				}
+			})
+		}
+	}
+}
+
+// failOpen fails the nth operation of an open, if there are as many, and with
+// lasting all that follow.
+func failOpen(t *testing.T, n, rows int, lasting bool) bool {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	if rows > 0 {
+		s := mustOpen(t, memOptions(mem))
+		if err := errors.Join(put(t, s, "a"), fill(t, s, 20<<10, rows)); err != nil {
+			t.Fatal(err)
+		}
+		mem = mem.CrashClone(vfs.CrashCloneCfg{}) // with its log
+	}
+	var seen atomic.Int64
+	var what atomic.Value
+	fs := failing(mem, syscall.ENOSPC, func(op errorfs.Op) bool {
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return false
+		}
+		at := seen.Add(1) - 1
+		if at == int64(n) {
+			what.Store(fmt.Sprintf("%v of %s", op.Kind, op.Path))
+		}
+		return at == int64(n) || lasting && at > int64(n)
+	})
+	within(t, fmt.Sprintf("open with operation %d failing", n), func() {
+		s, err := Open(memOptions(fs))
+		if err == nil {
+			_ = s.Close()
+			return
+		}
+		var oe *OpenError
+		if !errors.As(err, &oe) || !errors.Is(err, syscall.ENOSPC) || oe.Advice == "" {
+			t.Errorf("operation %d, %v: %v", n, what.Load(), err)
+		}
+	})
+	if seen.Load() <= int64(n) {
+		return false
+	}
+	s := mustOpen(t, memOptions(mem.CrashClone(vfs.CrashCloneCfg{})))
+	if rows > 0 && !holds(t, s, "a") {
+		t.Errorf("operation %d, %v: a is lost", n, what.Load())
+	}
+	if err := put(t, s, "b"); err != nil {
+		t.Errorf("operation %d, %v: the store is of no use: %v", n, what.Load(), err)
+	}
+	return true
+}
+
+// Close waits for a flush whose end nobody will see.
+func TestFaultWhileClosing(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	var closing atomic.Bool
+	var began <-chan struct{}
+	s := mustOpen(t, memOptions(failing(vfs.NewMem(), syscall.EIO, func(op errorfs.Op) bool {
+		if !closing.Load() || op.Kind != errorfs.OpFileWrite || !strings.Contains(op.Path, "MANIFEST") {
+			return false
+		}
+		<-began
+		return true
+	})))
+	if err := put(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	began = s.ended // Close is about to wait for the engine
+	closing.Store(true)
+	if _, err := s.db.AsyncFlush(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "close", func() {
+		if err := s.Close(); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
