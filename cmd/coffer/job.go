@@ -64,7 +64,7 @@ func (c *cli) jobOutcome(ctx context.Context, s *server, o *cofferv1.Outcome, er
 	}
 	switch {
 	case o.GetReplayed():
-		c.printf("done before; this is the first answer\n\n")
+		c.printf("done before; this is the first answer, the job may have changed since (coffer job get %s)\n\n", o.GetOrderId())
 	case o.GetLate():
 		c.printf("late: the hold had expired and was settled all the same\n\n")
 	case o.GetEntrySeq() == 0 && o.GetState() == cofferv1.ReservationState_RESERVATION_STATE_COMMITTED:

@@ -47,7 +47,7 @@ func (c *cli) outcome(ctx context.Context, s *server, o *cofferv1.Outcome) error
 		c.printf("skipped: nothing was reserved, the order goes on without the benefit\n")
 		return nil
 	case o.GetReplayed():
-		c.printf("done before; this is the first answer\n\n")
+		c.printf("done before; this is the first answer, the benefit may have changed since (coffer order get %s %s)\n\n", o.GetOrderId(), o.GetBenefitKey())
 	case o.GetLate():
 		c.printf("late: the hold had expired and was committed all the same\n\n")
 	}
