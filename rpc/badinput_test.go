@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -294,20 +295,23 @@ func TestInvalidUTF8NamesTheField(t *testing.T) {
 
 func TestUnreadableMessages(t *testing.T) {
 	w := newWorld(t)
-	for name, tc := range map[string]struct{ contentType, body, words string }{
-		"not protobuf":  {"application/proto", "\xff\xff\xff", "cannot be read"},
-		"not JSON":      {"application/json", "{", "cannot be read"},
-		"unknown field": {"application/json", `{"order":"o"}`, `unknown field "order"`},
-		"wrong type":    {"application/json", `{"amount_minor":"many"}`, "cannot be read"},
-		"amount over int64": {
-			"application/json", `{"amount_minor":"9223372036854775808"}`, "cannot be read",
-		},
-		"too large": {"application/json", `{"order_id":"` + strings.Repeat("x", 4<<20) + `"}`, "is too large"},
+	for name, tc := range map[string]struct{ contentType, body, words, field, value string }{
+		"not protobuf":      {"application/proto", "\xff\xff\xff", "cannot be read", "", ""},
+		"not JSON":          {"application/json", "{", "cannot be read", "", ""},
+		"unknown field":     {"application/json", `{"order":"o"}`, `unknown field "order"`, "", ""},
+		"wrong type":        {"application/json", `{"amount_minor":"many"}`, "cannot be read", "amount_minor", `"many"`},
+		"major units":       {"application/json", `{"amountMinor":12.5}`, "cannot be read", "amount_minor", "12.5"},
+		"amount over int64": {"application/json", `{"amount_minor":"9223372036854775808"}`, "cannot be read", "amount_minor", `"9223372036854775808"`},
+		"nested":            {"application/json", `{"quote":{"lines":[{"quantity":"a"}]}}`, "cannot be read", "quantity", `"a"`},
+		"duration":          {"application/json", `{"ttl":"15m"}`, "cannot be read", "duration", `"15m"`},
+		"long value":        {"application/json", `{"attempt":"` + strings.Repeat("é", 40) + `"}`, "cannot be read", "attempt", `"` + strings.Repeat("é", 19) + "…"},
+		"too large":         {"application/json", `{"order_id":"` + strings.Repeat("x", 4<<20) + `"}`, "is too large", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := rawPost(t, w, "Reserve", tc.contentType, []byte(tc.body))
 			d := e.Detail
-			if e.Code != connect.CodeInvalidArgument || d.GetField() != "message" || d.GetValue() != "coffer.v1.ReserveRequest" ||
+			field, value := cmp.Or(tc.field, "message"), cmp.Or(tc.value, "coffer.v1.ReserveRequest")
+			if e.Code != connect.CodeInvalidArgument || d.GetField() != field || d.GetValue() != value ||
 				d.GetLimit() == "" || !strings.Contains(d.GetMessage(), tc.words) {
 				t.Errorf("code %s, detail %v", e.Code, d)
 			}

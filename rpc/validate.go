@@ -88,10 +88,9 @@ func (s *validatedStream) unreadable(msg any, err error) error {
 	}
 	switch own.Code() {
 	case connect.CodeInvalidArgument:
-		return &ledger.Rejection{
-			Code: ledger.InvalidArgument, Field: "message", Value: name, Limit: "a valid " + name,
-			Message: "cannot be read: " + strings.ReplaceAll(own.Message(), "\u00a0", " "), Cause: err,
-		}
+		r := unreadable(name, own.Message())
+		r.Cause = err
+		return r
 	case connect.CodeResourceExhausted:
 		return &ledger.Rejection{
 			Code: ledger.InvalidArgument, Field: "message", Value: name, Limit: fmt.Sprintf("%d bytes", s.maxBytes),

@@ -1,0 +1,62 @@
+package rpc
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// What the reader of JSON says of a value that does not fit its field. Its words
+// are not promised; where they change, the refusal names the message alone.
+var (
+	badValue    = regexp.MustCompile(`invalid value for (\w+) field (\w+): (.+)$`)
+	badDuration = regexp.MustCompile(`invalid google\.protobuf\.Duration value (.+)$`)
+)
+
+// allowed says what a field takes, by the kind that the reader names.
+var allowed = map[string]string{
+	"int32": "a whole number", "int64": "a whole number; amounts are in minor units", "uint32": "a whole number from 0", "uint64": "a whole number from 0",
+	"string": "a text in quotes", "bool": "true or false", "enum": "one of its names", "bytes": "base64 in quotes",
+}
+
+// unreadable refuses a message of the given name that could not be read, for
+// the reason that the reader gave.
+func unreadable(name, reason string) *ledger.Rejection {
+	reason = strings.ReplaceAll(reason, "\u00a0", " ") // the reader puts it in at random
+	r := &ledger.Rejection{Code: ledger.InvalidArgument, Field: "message", Value: name, Limit: "a valid " + name, Message: "cannot be read: " + reason}
+	if m := badValue.FindStringSubmatch(reason); m != nil && allowed[m[1]] != "" {
+		r.Field, r.Value, r.Limit = snake(m[2]), short(m[3]), allowed[m[1]]
+	} else if m := badDuration.FindStringSubmatch(reason); m != nil {
+		r.Field, r.Value, r.Limit = "duration", short(m[1]), `seconds, such as "900s"`
+	}
+	return r
+}
+
+// short bounds what of a bad value a refusal repeats.
+func short(v string) string {
+	const most = 40
+	if len(v) <= most {
+		return v
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(v[cut]) {
+		cut--
+	}
+	return v[:cut] + "…"
+}
+
+// snake turns a name of JSON into the schema's.
+func snake(name string) string {
+	var b strings.Builder
+	for _, c := range name {
+		if unicode.IsUpper(c) {
+			b.WriteByte('_')
+			c = unicode.ToLower(c)
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
