@@ -18,7 +18,7 @@ type ledgerCmd struct {
 	Entries ledgerEntries `cmd:"" help:"List the entries of a budget."`
 	Replay  ledgerReplay  `cmd:"" help:"Add the entries up and compare with the stored balances."`
 	Verify  ledgerVerify  `cmd:"" help:"Recompute the hash chain of a budget."`
-	Cases   ledgerCases   `cmd:"" help:"List the late commits that wait for a person."`
+	Cases   ledgerCases   `cmd:"" help:"List the cases opened for a person: late commits, and delivered work that was not paid."`
 }
 
 type ledgerEntries struct {
@@ -192,7 +192,12 @@ type ledgerCases struct {
 }
 
 // Help is the long help.
-func (ledgerCases) Help() string { return "Example:\n  coffer ledger cases" }
+func (ledgerCases) Help() string {
+	return `A case stays in the list; the last column says what became of its benefit or job.
+
+Example:
+  coffer ledger cases`
+}
 
 // Run lists cases.
 func (l *ledgerCases) Run(c *cli) error {
