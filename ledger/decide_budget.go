@@ -70,7 +70,7 @@ func DecideBudget(v *BudgetView, c *Command) BudgetDecision {
 		if c.Currency != b.Currency {
 			return BudgetDecision{Rejection: &Rejection{
 				Code: CurrencyMismatch, Field: "currency", Value: c.Currency, Limit: b.Currency,
-				Message: fmt.Sprintf("is not the currency of budget %s", b.ID),
+				Message: "is not the currency of " + b.named(),
 			}}
 		}
 		if c.Op == OpFund {

@@ -209,7 +209,13 @@ Example:
 func (b *budgetClose) Run(c *cli) error {
 	return c.withServer(func(ctx context.Context, s *server) error {
 		res, err := s.CloseBudget(ctx, &cofferv1.CloseBudgetRequest{Budget: b.Budget, IdempotencyKey: b.get()})
-		return budgetChanged(c, s, b.keyed, "closed", res, err)
+		err = budgetChanged(c, s, b.keyed, "closed", res, err)
+		cur := res.GetBudget().GetCurrency()
+		if left := res.GetBudget().GetBalances().GetAvailableMinor(); err == nil && left > 0 && !c.JSON {
+			c.printf("\n%s was available and stays in the budget; take it out with: coffer budget defund %s --minor %d\n",
+				money(left, cur), b.Budget, left)
+		}
+		return err
 	})
 }
 

@@ -120,7 +120,7 @@ func TestOrderLife(t *testing.T) {
 	fails(t, exitFailed, "BUDGET_FROZEN", "order", "reserve", "o-4", "b", "--budget", "SPRING", "--minor", "100", "--server", s.url)
 	contains(t, s.cli(t, "budget", "unfreeze", "SPRING"), "OPEN")
 	contains(t, s.cli(t, "budget", "get", "SPRING"), "late commit RECLAIM, exhaustion EXACT", "bucket", "900.00")
-	contains(t, s.cli(t, "budget", "close", "SPRING"), "CLOSED")
+	contains(t, s.cli(t, "budget", "close", "SPRING"), "CLOSED", "stays in the budget; take it out with: coffer budget defund SPRING --minor 88650")
 	fails(t, exitFailed, "RESERVATION_NOT_FOUND", "order", "get", "o-9", "b", "--server", s.url)
 	// Another tenant's budget is an unknown one.
 	_, _, own := coffer(t, "budget", "get", "NOPE", "--server", s.url)
