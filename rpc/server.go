@@ -183,7 +183,7 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 		connecthttp.WithReadMaxBytes(s.cfg.MaxMessageBytes),
 		connecthttp.WithCompressMinBytes(compressMinBytes),
 	}
-	connecthttp.Mount(streamMux{mux, s.leaving, streamGrace}, s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
+	connecthttp.Mount(cuttingStreams(mux, s.rpc, s.leaving, streamGrace), s.rpc, append(opts, connecthttp.WithCodecs(codecs()...))...)
 	if s.peers != nil {
 		s.peers(mux)
 	}

@@ -4,24 +4,33 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
-
-	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
 )
 
-// streamGrace is how long a subscriber may take to read what is on its way to it
-// when the node leaves.
+// streamGrace is how long a caller may take to read what is on its way to it when
+// the node leaves.
 const streamGrace = time.Second
 
-// streamMux cuts streams of events off when the node leaves.
+// streamMux cuts streams off when the node leaves.
 type streamMux struct {
 	connecthttp.ServeMux
+	streams map[string]bool // procedures
 	leaving <-chan struct{}
 	grace   time.Duration
 }
 
+// cuttingStreams mounts the procedures of rpc.
+func cuttingStreams(mux connecthttp.ServeMux, rpc *connect.Server, leaving <-chan struct{}, grace time.Duration) streamMux {
+	m := streamMux{mux, map[string]bool{}, leaving, grace}
+	for spec := range rpc.Specs() {
+		m.streams[spec.Procedure] = spec.StreamType != connect.StreamTypeUnary
+	}
+	return m
+}
+
 func (m streamMux) Handle(pattern string, h http.Handler) {
-	if pattern == cofferv1connect.EventServiceSubscribeProcedure {
+	if m.streams[pattern] {
 		h = cutOff(h, m.leaving, m.grace)
 	}
 	m.ServeMux.Handle(pattern, h)

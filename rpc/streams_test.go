@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
 	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
 )
 
@@ -18,7 +20,9 @@ func TestUnreadStreamEndsWithTheNode(t *testing.T) {
 			leaving := make(chan struct{})
 			full, ended := make(chan struct{}), make(chan error, 1)
 			mux := http.NewServeMux()
-			streamMux{mux, leaving, 10 * time.Millisecond}.Handle(cofferv1connect.EventServiceSubscribeProcedure, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			rpc := connect.NewServer()
+			cofferv1connect.RegisterEventServiceHandler(rpc, &eventService{})
+			cuttingStreams(mux, rpc, leaving, 10*time.Millisecond).Handle(cofferv1connect.EventServiceSubscribeProcedure, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				part := make([]byte, 1<<20)
 				for n := range 1 << 10 {
 					if n == 1 {
