@@ -105,3 +105,19 @@ func TestRejectionIsAnError(t *testing.T) {
 		t.Error("the error leaks its cause")
 	}
 }
+
+// A refusal says each thing once, and names what there is to look at.
+func TestRefusalsSayEachThingOnce(t *testing.T) {
+	for want, r := range map[string]*Rejection{
+		"LATE_COMMIT: the hold of attempt 1 expired at 2026-03-01T12:10:00.000Z; reclaim it if the order was paid": bring(t, StateExpired).refused(
+			LateCommitRejected, Command{Op: OpCommit, ID: "c"}),
+		"VOIDED: a resolve settled that RESERVE of attempt 1 never happens; use the next attempt or a new id": bring(t, StateVoid).refused(
+			Voided, Command{Op: OpReserve, Amount: 100}),
+		"LATE_COMMIT_CASE: expired; a case was opened, a person decides (coffer ledger cases)":                                               {Code: LateCommitCase, Message: "expired"},
+		"DEBT_CAP: too much; fund the wallet, then send the same command again; a case was opened for a person to see (coffer ledger cases)": {Code: DebtCapReached, Message: "too much"},
+	} {
+		if got := r.Error(); got != want {
+			t.Errorf("the refusal says %q, want %q", got, want)
+		}
+	}
+}

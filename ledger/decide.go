@@ -167,7 +167,7 @@ func replay(c *Command, rc *Receipt) Decision {
 	if rc.Void {
 		return reject(&Rejection{
 			Code: Voided, Attempt: c.Attempt, Replayed: true,
-			Message: fmt.Sprintf("%s of attempt %d was settled as never happening", rc.Op, c.Attempt),
+			Message: fmt.Sprintf("a resolve settled that %s of attempt %d never happens", rc.Op, c.Attempt),
 		})
 	}
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {

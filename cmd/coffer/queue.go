@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -116,11 +115,7 @@ type refusedItem struct{ detail *cofferv1.ErrorDetail }
 
 func (e refusedItem) Error() string {
 	d := e.detail
-	text := d.GetReason() + ": " + sentence(d, d.GetField())
-	if len(d.GetDifferingFields()) > 0 {
-		text += fmt.Sprintf("; differing: %s", strings.Join(d.GetDifferingFields(), ", "))
-	}
-	return text + "; " + d.GetNext()
+	return d.GetReason() + ": " + sentence(d, d.GetField()) + "; " + d.GetNext()
 }
 
 // job prints one job; answer is the message that it came in.

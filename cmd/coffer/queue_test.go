@@ -26,7 +26,7 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "stats"), "no queues")
 	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "READY", "mail")
 	contains(t, s.cli(t, "queue", "enqueue", "mail", "a", "--payload", "hello", "--max-attempts", "1"), "done before; this is the job now")
-	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: job \"a\" was first enqueued with other values of payload; differing: payload",
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: job \"a\" was first enqueued with other values of payload; send the same values",
 		"queue", "enqueue", "mail", "a", "--payload", "bye", "--max-attempts", "1", "--server", s.url)
 	file := filepath.Join(t.TempDir(), "payload")
 	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
@@ -119,7 +119,7 @@ func TestFactCommands(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	code, out, _ := coffer(t, "fact", "submit", "shop", "e-1", "payment-failed", "o-1", "--json", "--server", s.url)
-	if e := decode[cliError](t, out).Error; code != exitFailed || e.Detail.Reason != "IDEMPOTENCY_CONFLICT" || len(e.Detail.DifferingFields) != 2 || !strings.Contains(e.Message, "said something else of") {
+	if e := decode[cliError](t, out).Error; code != exitFailed || e.Detail.Reason != "IDEMPOTENCY_CONFLICT" || len(e.Detail.DifferingFields) != 2 || !strings.Contains(e.Message, "said something else of kind, reference_id when it came first; send") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	contains(t, s.cli(t, refund...), "came before; this is the fact now", "APPLIED", "REVERSE", "300")

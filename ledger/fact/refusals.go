@@ -2,6 +2,7 @@ package fact
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -70,7 +71,7 @@ func Submit(now time.Time, cur *Row, f Fact, s Schedule) (Row, bool, *ledger.Rej
 	if fields := Differing(&cur.Fact, &f); fields != nil {
 		return Row{}, false, &ledger.Rejection{
 			Code: ledger.IdempotencyConflict, Fields: fields, State: cur.State.String(),
-			Message: fmt.Sprintf("fact %s said something else of %v when it came first", clip(f.ID.String()), fields),
+			Message: fmt.Sprintf("fact %s said something else of %s when it came first", clip(f.ID.String()), strings.Join(fields, ", ")),
 		}
 	}
 	return *cur, true, nil
