@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/coffer-ledger/coffer/bench"
@@ -32,17 +33,22 @@ Examples:
   coffer bench compare executor,workload=grown,preload=1000000 executor,workload=spread`
 }
 
+// all are the sides, with those that the first is divided by, too.
+func (b *benchCompare) all() []string {
+	sides := b.Sides
+	if len(sides) == 0 {
+		sides = []string{"node"}
+	}
+	return slices.Concat(sides, b.Vs)
+}
+
 // Run compares.
 func (b *benchCompare) Run(c *cli) error {
 	cfg, err := b.config("node")
 	if err != nil {
 		return err
 	}
-	sides := b.Sides
-	if len(sides) == 0 {
-		sides = []string{"node"}
-	}
-	cmp := bench.CompareConfig{Base: cfg, Sides: append(sides, b.Vs...), Rounds: b.Rounds}
+	cmp := bench.CompareConfig{Base: cfg, Sides: b.all(), Rounds: b.Rounds}
 	if err := cmp.Validate(); err != nil {
 		return usageError{fmt.Errorf("bench compare: %w", err)}
 	}

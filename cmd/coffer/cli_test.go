@@ -64,9 +64,27 @@ func TestUsage(t *testing.T) {
 		{"audit --store embedded:", `store "embedded:" names no place`},
 		{"audit --server localhost:7420", `--server is "localhost:7420" (allowed: a URL such as http://127.0.0.1:7420)`},
 		{"budget list --timeout 0s", "--timeout is 0s (allowed: more than 0)"},
-		{"dev --listen 0.0.0.0:7420 --temp", `listen is "0.0.0.0:7420" (allowed: a loopback address`},
+		{"dev --listen 0.0.0.0:7420 --temp", `--listen is "0.0.0.0:7420" (allowed: a loopback address, since dev is for this machine alone; coffer serve listens elsewhere`},
+		{"dev --listen nowhere --temp", `listen is "nowhere" (allowed: host:port`},
+		{"budget fund X --amount -5", "--amount is -5 (allowed: more than 0)"},
+		{"budget fund X --amount -.5", "--amount is -.5 (allowed: more than 0)"},
+		{"budget fund X --amount=-5 --currency BRL", `--amount "-5" is not positive (allowed: BRL`},
+		{"budget fund X --minor -5", "--minor is -5 (allowed: more than 0)"},
+		{"order reserve o b --budget X --amount 1 --ttl -5m", "--ttl is -5m (allowed: more than 0)"},
+		{"order reserve o b --budget X --amount --json", `expected string value but got "--json"`},
+		{"help nonsense", "unexpected argument nonsense"},
 	} {
 		fails(t, exitUsage, tc.words, strings.Fields(tc.args)...)
+	}
+}
+
+// help is what --help is.
+func TestHelp(t *testing.T) {
+	for _, command := range []string{"", "budget", "order reserve"} {
+		words := strings.Fields(command)
+		if must(t, append([]string{"help"}, words...)...) != must(t, append(words, "--help")...) {
+			t.Errorf("help %s is not the help of %s", command, command)
+		}
 	}
 }
 

@@ -100,6 +100,35 @@ func TestNoIgnoredFlags(t *testing.T) {
 	}
 }
 
+// A flag that means nothing beside the others is refused, and a variable in its
+// place is not.
+func TestFlagsThatOthersMakeIdle(t *testing.T) {
+	for _, tc := range []struct{ args, words string }{
+		{"bench run --duration 2s --server http://x", "--server would do nothing (allowed: with the target server)"},
+		{"bench --server http://x", "--server would do nothing"},
+		{"bench compare node noop --server http://x", "--server would do nothing"},
+		{"bench --pg-dsn x", "--pg-dsn would do nothing (allowed: with the target postgres)"},
+		{"bench --target executor --unary", "--unary would do nothing (allowed: with the targets node, server, noop)"},
+		{"bench --target noop --store fdb:x", "--store would do nothing (allowed: with the targets node, executor, raw, rmw)"},
+		{"bench --workload hot --batch 5", "--batch would do nothing (allowed: with the workload batch, or the target raw)"},
+		{"bench --workload hot --exponent 1.5", "--exponent would do nothing (allowed: with the workload zipf)"},
+		{"bench --workload spread --preload 5", "--preload would do nothing (allowed: with the workloads grown, expiry-storm)"},
+		{"bench --workload hot --apart", "--apart would do nothing (allowed: with the workloads spread, grown, file)"},
+		{"bench --arrivals constant", "--arrivals would do nothing (allowed: with a --rate other than max)"},
+		{"dev --temp --dir foo", "--dir would do nothing (allowed: without --temp and --store)"},
+		{"dev --store x --dir foo", "--dir would do nothing (allowed: without --temp and --store)"},
+	} {
+		fails(t, exitUsage, tc.words, strings.Fields(tc.args)...)
+	}
+	for _, args := range []string{
+		"bench --target executor --tasks 20 --warmup 0s --callers 2", "bench compare executor raw,batch=2 --workload batch --batch 10 --rounds 1 --tasks 20 --warmup 0s --callers 2",
+	} {
+		if code, out, errs := cofferEnv(t, []string{"COFFER_SERVER=http://x"}, strings.Fields(args)...); code != exitOK {
+			t.Errorf("%s: exit code %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
 func TestPrintConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "coffer.yaml")
 	if err := os.WriteFile(file, []byte(must(t, "serve", "--print-config")), 0o600); err != nil {

@@ -17,6 +17,11 @@ func parseMajor(field, s, currency string) (int64, error) {
 	fault := func(why string) (int64, error) {
 		return 0, fmt.Errorf("%s %.40q %s (allowed: %s)", field, s, why, majorForm(currency, digits))
 	}
+	if rest, minus := strings.CutPrefix(s, "-"); minus && !strings.HasPrefix(rest, "-") {
+		if _, err := parseMajor(field, rest, currency); err == nil {
+			return fault("is not positive")
+		}
+	}
 	whole, frac, point := strings.Cut(s, ".")
 	if whole == "" || (point && frac == "") || !allDigits(whole) || !allDigits(frac) {
 		return fault("is not an amount")

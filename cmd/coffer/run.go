@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,14 +140,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	if args[0] == "--version" {
+	switch args[0] {
+	case "--version":
 		args = append([]string{"version"}, args[1:]...)
+	case "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	k, err := parser.Parse(args)
 	if err != nil {
 		return usage(stderr, err)
 	}
 	if err := emptyFlag(k); err != nil {
+		return c.finish(err)
+	}
+	if err := idleFlags(k); err != nil {
 		return c.finish(err)
 	}
 	return c.finish(k.Run(c))
@@ -171,6 +179,37 @@ func emptyFlag(k *kong.Context) error {
 	return nil
 }
 
+// idleFlags refuses a flag that was given and would do nothing beside the
+// others. The command tells, by a method idle.
+func idleFlags(k *kong.Context) error {
+	n := k.Selected()
+	if n == nil || !n.Target.CanAddr() {
+		return nil
+	}
+	cmd, ok := n.Target.Addr().Interface().(interface {
+		idle(given map[string]bool) error
+	})
+	if !ok {
+		return nil
+	}
+	given := map[string]bool{}
+	for _, p := range k.Path {
+		if p.Flag != nil && !p.Resolved {
+			given[p.Flag.Name] = true
+		}
+	}
+	return cmd.idle(given)
+}
+
+// idleFlag refuses a flag that would do nothing.
+func idleFlag(name, allowed string) error {
+	return usagef("--%s would do nothing (allowed: %s)", name, allowed)
+}
+
+// negative is what kong says of a flag with a negative number as its value. No
+// flag takes one.
+var negative = regexp.MustCompile(`^(--[a-z-]+): expected [a-z]+ value but got "(-[0-9.][^"]*)"`)
+
 // usage reports a wrong command line.
 func usage(stderr io.Writer, err error) int {
 	where := "coffer"
@@ -182,6 +221,9 @@ func usage(stderr io.Writer, err error) int {
 	}
 	where, hint := strings.TrimSpace(where), ""
 	switch said := err.Error(); {
+	case negative.MatchString(said):
+		m := negative.FindStringSubmatch(said)
+		err = fmt.Errorf("%s is %s (allowed: more than 0)", m[1], m[2])
 	case strings.Contains(said, "expected duration but got"):
 		hint = " (allowed: numbers with units, such as 500ms, 15m or 24h)"
 	case where == "coffer" && strings.HasPrefix(said, "unknown flag "):

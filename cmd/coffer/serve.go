@@ -154,6 +154,14 @@ func (devCmd) Help() string {
   coffer dev --store fdb:/etc/foundationdb/fdb.cluster`
 }
 
+// idle names --dir beside what says otherwise where the store is.
+func (d *devCmd) idle(given map[string]bool) error {
+	if given["dir"] && (d.Temp || d.Store != "") {
+		return idleFlag("dir", "without --temp and --store")
+	}
+	return nil
+}
+
 // Run serves with settings for trying things out. It is as durable as serve.
 func (d *devCmd) Run(c *cli) (err error) {
 	dir := d.Dir
@@ -176,6 +184,10 @@ func (d *devCmd) Run(c *cli) (err error) {
 		cfg.Log.Level = "debug"
 	}
 	if err := cfg.Validate(); err != nil {
+		open := cfg
+		if open.Insecure = true; open.Validate() == nil { // the address is all that is wrong
+			return usagef("--listen is %q (allowed: a loopback address, since dev is for this machine alone; coffer serve listens elsewhere)", cfg.Listen)
+		}
 		return usageError{err}
 	}
 	log, err := newLogger(c.stderr, cfg.Log)
