@@ -47,7 +47,7 @@ func (s *sinkSettings) config() (config *structpb.Struct, secret string, err err
 	switch {
 	case s.Webhook != "":
 		secret = receiver.NewSecret()
-		hook := map[string]any{"url": s.Webhook, "keys": []any{map[string]any{"id": "1", "secret": secret}}}
+		hook := map[string]any{"url": s.Webhook, "keys": []any{map[string]any{"id": webhookKey, "secret": secret}}}
 		if strings.HasPrefix(s.Webhook, "http:") {
 			hook["insecure"] = true
 		}
@@ -112,7 +112,7 @@ func (k *sinkCreate) Run(c *cli) error {
 		return s.CreateSink(ctx, &cofferv1.CreateSinkRequest{Name: k.Sink, Config: config, Filter: k.filter(), Start: start})
 	})
 	if err != nil {
-		return err
+		return k.exists(k.Sink, err)
 	}
 	if c.JSON {
 		if err := c.printMessage(res); err != nil {
@@ -125,7 +125,7 @@ func (k *sinkCreate) Run(c *cli) error {
 		c.sinkTable([]*cofferv1.Sink{res.GetSink()})
 	}
 	if secret != "" && !res.GetReplayed() {
-		c.notef("secret of key 1, shown this once: %s\n", secret)
+		c.showSecret(&k.sinkSettings, secret)
 	}
 	return nil
 }
@@ -140,10 +140,12 @@ type sinkUpdate struct {
 func (sinkUpdate) Help() string {
 	return `A secret that is given as "***" stays what it is, so that what "sinks get --json"
 shows can be changed and sent back. A password or token must be given again when the
-servers change that it is for.
+servers change that it is for. With --webhook the secret is a new one, and the old one
+is no longer used.
 
-Example:
-  coffer events sinks update shop --config shop.json`
+Examples:
+  coffer events sinks update shop --config shop.json
+  coffer events sinks update shop --webhook https://example.com/hook`
 }
 
 // Run updates.
@@ -156,7 +158,7 @@ func (k *sinkUpdate) Run(c *cli) error {
 		return s.UpdateSink(ctx, &cofferv1.UpdateSinkRequest{Name: k.Sink, Config: config, Version: k.Version})
 	})
 	if err == nil && secret != "" {
-		c.notef("secret of key 1, shown this once: %s\n", secret)
+		c.showSecret(&k.sinkSettings, secret)
 	}
 	return err
 }

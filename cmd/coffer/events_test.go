@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -94,6 +95,42 @@ func TestEventCommands(t *testing.T) {
 	fails(t, exitFailed, "the receiver of sink shop cannot be reached", "events", "sinks", "ping", "shop", "--server", s.url)
 	contains(t, s.cli(t, "events", "sinks", "delete", "shop"), "sink shop is deleted")
 	fails(t, exitFailed, "SINK_NOT_FOUND", "events", "sinks", "get", "shop", "--server", s.url)
+}
+
+// The secret of a webhook is shown once, with the id of its key. A sink that
+// exists is updated, since no one can send its secret again.
+func TestWebhookSecret(t *testing.T) {
+	s := serve(t, t.TempDir())
+	shown := regexp.MustCompile(`key id 1, secret (whsec_[A-Za-z0-9+/=]+): the receiver needs both`)
+	secret := func(private bool, args ...string) string {
+		t.Helper()
+		code, _, errs := coffer(t, append(args, "--server", s.url)...)
+		m := shown.FindStringSubmatch(errs)
+		if code != exitOK || m == nil || strings.Contains(errs, "relay.private_webhooks") != private {
+			t.Fatalf("%v: exit code %d\n%s", args, code, errs)
+		}
+		return m[1]
+	}
+	const hook = "http://127.0.0.1:1/hook"
+	first := secret(true, "events", "sinks", "create", "shop", "--webhook", hook)
+	again := []string{"events", "sinks", "create", "shop", "--webhook", hook, "--server", s.url}
+	fails(t, exitFailed, `IDEMPOTENCY_CONFLICT: sink shop exists; "coffer events sinks update shop --webhook `+hook+`" gives it this URL and a new secret`, again...)
+	fails(t, exitFailed, `sink shop exists, with other values of types, which an update leaves; "coffer events sinks update`, append(again, "--type", "coffer.job.*")...)
+	_, out, _ := coffer(t, append(again, "--json")...)
+	if e := decode[cliError](t, out).Error; e.Detail.Reason != "IDEMPOTENCY_CONFLICT" || !slices.Equal(e.Detail.DifferingFields, []string{"config"}) {
+		t.Errorf("%s", out)
+	}
+	if second := secret(true, "events", "sinks", "update", "shop", "--webhook", hook); second == first {
+		t.Errorf("the update gave the secret %s again", first)
+	}
+	secret(false, "events", "sinks", "create", "far", "--webhook", "https://coffer.example/hook")
+	for url, want := range map[string]bool{
+		"http://localhost:80/": true, "http://10.1.2.3/": true, "http://[::1]:7/": true, "http://169.254.1.1/": true, "https://192.0.2.1/": false, "https://example.com": false,
+	} {
+		if notPublic(url) != want {
+			t.Errorf("%s is not public: %v, want %v", url, !want, want)
+		}
+	}
 }
 
 // What a receiver refused until it was mended is delivered by one command.

@@ -17,11 +17,11 @@ import (
 
 // A service that gives points for what was paid, once and in order.
 func Example() {
-	secret := receiver.NewSecret() // from the sink's configuration
+	secret := receiver.NewSecret() // what "coffer events sinks create" printed
 	_, db := inboxtest.New()       // a PostgreSQL, in earnest
 	defer db.Close()
 
-	key, err := receiver.ParseKey("2026-11", secret)
+	key, err := receiver.ParseKey("1", secret) // the id it printed with it
 	if err != nil {
 		panic(err)
 	}
