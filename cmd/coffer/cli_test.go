@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,6 +79,9 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// stamp is a time as sentences have it.
+var stamp = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC`)
+
 // help is what --help is.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"", "budget", "order reserve"} {
@@ -147,6 +151,23 @@ func TestOrderLife(t *testing.T) {
 		t.Errorf("another tenant's budget is answered otherwise than an unknown one:\n%s%s", own, other)
 	}
 	checkAudit(t, s.cli(t, "audit"))
+}
+
+// An extension to an earlier time than the hold's leaves the hold as it is, and
+// says so.
+func TestExtendNeverShortens(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "B", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "B", "--amount", "10.00")
+	s.cli(t, "order", "reserve", "o", "b", "--budget", "B", "--amount", "1.00", "--ttl", "15m")
+	const words = "the hold lasts longer than 10m already, and is never shortened\n"
+	contains(t, s.cli(t, "order", "extend", "o", "b", "--ttl", "10m", "--operation", "e-1"), words, "RESERVED")
+	if out := s.cli(t, "order", "extend", "o", "b", "--ttl", "30m", "--operation", "e-2"); strings.Contains(out, "longer") {
+		t.Errorf("a longer hold: %s", out)
+	}
+	contains(t, must(t, "order", "extend", "--help"), "counts from now", "stays as it is")
+	out := stamp.ReplaceAllString(s.cli(t, "order", "explain", "o"), "TIME")
+	contains(t, out, "extended (operation e-1) by nothing: held until TIME as before", "extended (operation e-2), now held until TIME")
 }
 
 // A budget is divided anew while an order of it is open.

@@ -200,7 +200,11 @@ type orderExtend struct {
 
 // Help is the long help.
 func (orderExtend) Help() string {
-	return "Example:\n  coffer order extend o-1001 coupon:SPRING --ttl 30m --operation e-1"
+	return `The time to live counts from now, not from the end of the hold. A hold is never
+shortened: where it lasts longer already, it stays as it is.
+
+Example:
+  coffer order extend o-1001 coupon:SPRING --ttl 30m --operation e-1`
 }
 
 // Run extends.
@@ -212,6 +216,9 @@ func (o *orderExtend) Run(c *cli) error {
 		})
 		if err != nil {
 			return s.refused(ctx, o.benefit, err)
+		}
+		if until := res.GetTime().AsTime().Add(o.TTL); !c.JSON && res.GetExpireTime().AsTime().After(until) {
+			c.printf("the hold lasts longer than %s already, and is never shortened\n", span(o.TTL))
 		}
 		return c.outcome(ctx, s, res)
 	})

@@ -200,7 +200,7 @@ func inWords(a *ledger.Attempt, rc *ledger.Receipt) string {
 	case ledger.OpCommit:
 		return commitInWords(a, rc)
 	case ledger.OpExtend:
-		return fmt.Sprintf("extended%s, now held until %s", withID(rc), clock(o))
+		return extendInWords(a, rc)
 	case ledger.OpRelease:
 		if o.State == ledger.StateCancelled {
 			return fmt.Sprintf("cancelled%s before any reserve arrived; a reserve of this attempt is refused from now on", withID(rc))
@@ -225,6 +225,22 @@ func inWords(a *ledger.Attempt, rc *ledger.Receipt) string {
 	default:
 		return rc.Op.String()
 	}
+}
+
+// extendInWords looks for an earlier receipt with the same end: a hold is never
+// shortened.
+func extendInWords(a *ledger.Attempt, rc *ledger.Receipt) string {
+	o := &rc.Outcome
+	for i := range a.Receipts {
+		earlier := &a.Receipts[i]
+		if earlier == rc {
+			break
+		}
+		if earlier.Outcome.State == ledger.StateReserved && earlier.Outcome.Expires.Equal(o.Expires) {
+			return fmt.Sprintf("extended%s by nothing: held until %s as before", withID(rc), clock(o))
+		}
+	}
+	return fmt.Sprintf("extended%s, now held until %s", withID(rc), clock(o))
 }
 
 func reserveInWords(a *ledger.Attempt, rc *ledger.Receipt) string {
