@@ -150,7 +150,7 @@ func TestBadInputElsewhere(t *testing.T) {
 	_, err = c.Resolve(ctx, &cofferv1.ResolveRequest{OrderId: "o", BenefitKey: "b", Operation: cofferv1.Operation_OPERATION_RESERVE, Id: "x"})
 	try("resolve of a reserve with an id", err, "id", `"x"`, "empty for RESERVE")
 	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: "b", Currency: "BRL", Buckets: 257})
-	try("too many buckets", err, "buckets", "257", "0 to 256")
+	try("too many buckets", err, "buckets", "257", "1 to 256; 0 means 1")
 	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: "b", Currency: "BRL", Policy: &cofferv1.BudgetPolicy{LateCommit: 9}})
 	try("unknown policy", err, "policy.late_commit", "9", "LATE_COMMIT_REJECT, LATE_COMMIT_RECLAIM, LATE_COMMIT_CASE")
 	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{

@@ -134,6 +134,9 @@ func violation(v *protovalidate.Violation) *ledger.Rejection {
 		r.Message, r.Limit = "is out of range", fmt.Sprintf("%d to %d", rules.GetInt32().GetGte(), rules.GetInt32().GetLte())
 	case rules.HasUint32():
 		r.Message, r.Limit = "is out of range", fmt.Sprintf("%d to %d", rules.GetUint32().GetGte(), rules.GetUint32().GetLte())
+		if fd.FullName() == "coffer.v1.CreateBudgetRequest.buckets" {
+			r.Limit = fmt.Sprintf("1 to %d; 0 means 1", rules.GetUint32().GetLte())
+		}
 	case rules.HasRepeated():
 		itemsText(r, v.FieldValue.List().Len(), rules.GetRepeated().GetMinItems(), rules.GetRepeated().GetMaxItems())
 	case rules.HasEnum():

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -51,6 +52,9 @@ Example:
 
 // Run creates the budget.
 func (b *budgetCreate) Run(c *cli) error {
+	if b.Buckets < 1 || b.Buckets > ledger.MaxBuckets { // 0 would mean the default on the wire
+		return usagef("--buckets is %d (allowed: 1 to %d)", b.Buckets, ledger.MaxBuckets)
+	}
 	p := &cofferv1.BudgetPolicy{
 		LateCommit:    cofferv1.LateCommit(cofferv1.LateCommit_value["LATE_COMMIT_"+enumName(b.LateCommit)]),
 		Exhaustion:    cofferv1.Exhaustion(cofferv1.Exhaustion_value["EXHAUSTION_"+enumName(b.Exhaustion)]),

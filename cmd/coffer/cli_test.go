@@ -39,6 +39,8 @@ func TestUsage(t *testing.T) {
 		{"budget get", `expected "<budget>"`},
 		{"budget create X", "missing flags: --currency"},
 		{"budget create X --currency BRL --late-commit maybe", `--late-commit must be one of`},
+		{"budget create X --currency BRL --buckets 0", "--buckets is 0 (allowed: 1 to 256)"},
+		{"budget create X --currency BRL --buckets 257", "--buckets is 257 (allowed: 1 to 256)"},
 		{"budget fund X", "no amount; give --amount 12.34 or --minor 1234"},
 		{"budget fund X --amount 1 --minor 2", "can't be used together"},
 		{"budget fund X --minor=-5", "--minor is -5 (allowed: 1 to"},

@@ -623,7 +623,7 @@ type CreateBudgetRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Budget   string                 `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
 	Currency string                 `protobuf:"bytes,2,opt,name=currency,proto3" json:"currency,omitempty"`
-	// 1 to 256; 0 means 1.
+	// 1 to 256; 0 means 1, the default.
 	Buckets       uint32        `protobuf:"varint,3,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	Policy        *BudgetPolicy `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
