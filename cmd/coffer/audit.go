@@ -27,7 +27,7 @@ is opened read-only. --verbose says what each check proves.
 
 Examples:
   coffer audit
-  coffer audit --store embedded:/var/lib/coffer`
+  coffer audit --store embedded:/var/lib/coffer/store`
 }
 
 // Run audits. An audit takes as long as the ledger is large, so --timeout does

@@ -255,6 +255,34 @@ func TestDeployDockerfile(t *testing.T) {
 	}
 }
 
+// What the pages run in containers is what coffer takes, and all pages put an
+// embedded store in one place.
+func TestDeployContainers(t *testing.T) {
+	page := readDeploy(t, "README.md")
+	inside := regexp.MustCompile(`(?m)^ {4}docker .* (?:exec coffer\d coffer|coffer:fdb) ([a-z].*)$`).FindAllStringSubmatch(page, -1)
+	for _, m := range inside {
+		if err := parses("coffer " + m[1]); err != nil {
+			t.Errorf("a container runs %q: %v", m[1], err)
+		}
+	}
+	if len(inside) != 2 {
+		t.Errorf("%d command lines in containers, want 2", len(inside))
+	}
+	place := regexp.MustCompile(`(?:store[":,]* "?|embedded:)(/var/lib/[^\s"]*)`)
+	found := 0
+	for _, name := range []string{"README.md", "Dockerfile", "../README.md", "systemd/coffer.yaml", "systemd/coffer.service"} {
+		for _, m := range place.FindAllStringSubmatch(readDeploy(t, name), -1) {
+			found++
+			if m[1] != "/var/lib/coffer/store" {
+				t.Errorf("%s has a store at %s, want /var/lib/coffer/store as everywhere", name, m[1])
+			}
+		}
+	}
+	if found != 6 {
+		t.Errorf("%d places of embedded stores, want 6", found)
+	}
+}
+
 // The regions are what FoundationDB's fileconfigure takes: at most two, one
 // datacenter with data in each, and at first one of them that may be active.
 func TestDeployRegions(t *testing.T) {

@@ -22,7 +22,7 @@ dropped and made again at any time, also while the server runs.
 
 Examples:
   coffer expiry rebuild
-  coffer expiry rebuild --store embedded:/var/lib/coffer`
+  coffer expiry rebuild --store embedded:/var/lib/coffer/store`
 }
 
 // Run rebuilds.

@@ -41,7 +41,7 @@ second signal ends it at once.
 with what file, variables and flags say in their place. It starts nothing.
 
 Examples:
-  coffer serve --store embedded:/var/lib/coffer
+  coffer serve --store embedded:/var/lib/coffer/store
   coffer serve --print-config >coffer.yaml
   coffer serve --config coffer.yaml --listen 0.0.0.0:7420 --tls-cert c.pem --tls-key k.pem`
 }
