@@ -78,6 +78,34 @@ func TestReadmeCommandsParse(t *testing.T) {
 	}
 }
 
+// The page of the schema names each of its files.
+func TestProtoPageNamesItsFiles(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "proto", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join("..", "..", "proto", "coffer", "v1", "*.proto"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	for _, f := range files {
+		contains(t, string(page), "| `coffer/v1/"+filepath.Base(f)+"` |")
+	}
+}
+
+// The README's sample of the demo drops no line without saying so.
+func TestReadmeDemoIsWhole(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range demoLines {
+		if !regexp.MustCompile(`(?m)^ {5}` + regexp.QuoteMeta(l.text) + ` +\d+$`).Match(raw) {
+			t.Errorf("README lacks the line %q", l.text)
+		}
+	}
+}
+
 // Faults of a start or a call that are usual for newcomers say what to do next.
 func TestFirstFaultsSayWhatNext(t *testing.T) {
 	fails(t, exitUsage, "no such file or directory; coffer serve --print-config prints one", "serve", "--config", filepath.Join(t.TempDir(), "coffer.yaml"))
