@@ -30,8 +30,8 @@ type batch struct {
 	// incarnation is the store's as this transaction read it: one that was
 	// raised while a node runs counts from the next commit on.
 	incarnation uint64
-	// term is the leader's as this transaction read it, if a command has one.
-	term uint64
+	// leader is who leads as this transaction read it, if a command has a term.
+	leader Leader
 	// applying: a decision is half written; a panic now must end the attempt.
 	applying bool
 }
@@ -138,11 +138,10 @@ func (b *batch) load(cmds []ledger.Command) error {
 		return err
 	}
 	if leader != nil {
-		l, err := leaderIn(leader)
-		if err != nil {
+		var err error
+		if b.leader, err = leaderIn(leader); err != nil {
 			return err
 		}
-		b.term = l.Term
 	}
 	if b.home != nil {
 		if _, err := b.keepBudget(b.home.Budget, budget); err != nil {
@@ -307,8 +306,8 @@ func (b *batch) run(c *ledger.Command, out *Applied) (err error) {
 	if b.s.hook != nil {
 		b.s.hook(c)
 	}
-	if c.Term != 0 && c.Term != b.term {
-		out.Err = fencedOff(c.Term, b.term)
+	if c.Term != 0 && c.Term != b.leader.Term {
+		out.Err = b.leader.fenceOff(c.Term)
 		return nil
 	}
 	if c.Op.OnBudget() {

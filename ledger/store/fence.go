@@ -43,7 +43,7 @@ func TermOf(ctx context.Context) uint64 {
 func (s *Store) Claim(ctx context.Context, term uint64, node string) error {
 	return s.claim(ctx, node, func(cur Leader) (uint64, error) {
 		if term == 0 || term < cur.Term || (term == cur.Term && node != cur.Node) {
-			return 0, fencedOff(term, cur.Term)
+			return 0, cur.refuse(term, "is not above the current one", fmt.Sprint("above ", cur.Term))
 		}
 		return term, nil
 	})
@@ -117,16 +117,27 @@ func (s *Store) fence(ctx context.Context, fn func(kv.Tx, kv.Attempt) error) fun
 			return err
 		}
 		if l.Term != term {
-			return fencedOff(term, l.Term)
+			return l.fenceOff(term)
 		}
 		return fn(tx, a)
 	}
 }
 
-func fencedOff(term, current uint64) *ledger.Rejection {
+// fenceOff refuses what was begun in another term than l's.
+func (l Leader) fenceOff(term uint64) *ledger.Rejection {
+	return l.refuse(term, "is not the current one", fmt.Sprint(l.Term))
+}
+
+// refuse refuses a term, and says who leads: two processes may have been given
+// the same one where not all of them hold elections together.
+func (l Leader) refuse(term uint64, why, allowed string) *ledger.Rejection {
+	who := "nobody"
+	if l.Node != "" {
+		who = fmt.Sprintf("%q", l.Node)
+	}
 	return &ledger.Rejection{
-		Code: ledger.Fenced, Field: "term", Value: fmt.Sprint(term), Limit: fmt.Sprint(current),
-		Message: "is not the current term of the leader",
+		Code: ledger.Fenced, Field: "term", Value: fmt.Sprint(term), Limit: allowed,
+		Message: fmt.Sprintf("%s, in which %s leads", why, who),
 	}
 }
 

@@ -47,6 +47,30 @@ func TestFenceOnlyRises(t *testing.T) {
 	}
 }
 
+// A refusal says who leads, and which terms there still are.
+func TestFenceSaysWhoLeads(t *testing.T) {
+	b := newBench(t)
+	ctx := context.Background()
+	says := func(err error, want string) {
+		t.Helper()
+		if want += "; stop scanning: another node leads by now"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	says(b.Claim(ctx, 0, "n1"), `FENCED: term 0 is not above the current one, in which nobody leads (allowed: above 0)`)
+	says(b.Beat(WithTerm(ctx, 1)), `FENCED: term 1 is not the current one, in which nobody leads (allowed: 0)`)
+	if err := b.Claim(ctx, 3, "solo"); err != nil {
+		t.Fatal(err)
+	}
+	// The same term, which elections and a node outside of them gave to two.
+	says(b.Claim(ctx, 3, "n1"), `FENCED: term 3 is not above the current one, in which "solo" leads (allowed: above 3)`)
+	says(b.Claim(ctx, 2, "n1"), `FENCED: term 2 is not above the current one, in which "solo" leads (allowed: above 3)`)
+	says(b.Claim(ctx, 2, "solo"), `FENCED: term 2 is not above the current one, in which "solo" leads (allowed: above 3)`)
+	says(b.Beat(WithTerm(ctx, 2)), `FENCED: term 2 is not the current one, in which "solo" leads (allowed: 3)`)
+	r := b.refused(ledger.Fenced, ledger.Command{Op: ledger.OpExpire, Key: orderKey("1"), Budget: budgetID("hot"), Term: 2})
+	says(r, `FENCED: term 2 is not the current one, in which "solo" leads (allowed: 3)`)
+}
+
 // Nodes that claim the next term at the same moment get terms of their own.
 func TestClaimsAtOnce(t *testing.T) {
 	b := newBench(t)
