@@ -75,7 +75,7 @@ func (c Config) election() (election.Config, error) {
 	}
 	return election.Config{
 		Node: c.NodeID, Peers: peers, Listen: c.Cluster.RaftListen, Dir: c.Cluster.DataDir,
-		ElectionTimeout: c.Cluster.ElectionTimeout,
+		ElectionTimeout: c.Cluster.ElectionTimeout, WarnAfter: c.Expiry.StallAfter,
 	}, nil
 }
 

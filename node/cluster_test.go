@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
+	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
@@ -115,6 +117,59 @@ func TestElected(t *testing.T) {
 	}
 	if err := n.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it holds no certificate") {
 		t.Errorf("without an authority: %v", err)
+	}
+}
+
+// lines is a log that hands on each line.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// A node whose peers are not there takes commands and is ready, and warns that
+// nobody leads.
+func TestNobodyLeads(t *testing.T) {
+	cfg := testConfig()
+	cfg.Cluster.Peers, cfg.Cluster.ElectionTimeout = "test=127.0.0.1:1,n2=127.0.0.1:2,n3=127.0.0.1:3", 50*time.Millisecond
+	cfg.Expiry.StallAfter = 200 * time.Millisecond
+	log := make(lines, 1<<10)
+	deps := testDeps(t, nil)
+	deps.Log = zerolog.New(log).Level(zerolog.WarnLevel)
+	deps.Raft = func() (election.Parts, error) {
+		_, trans := raft.NewInmemTransport("127.0.0.1:1")
+		data := raft.NewInmemStore()
+		return election.Parts{Transport: trans, Logs: data, Stable: data, Close: trans.Close}, nil
+	}
+	n, err := New(cfg, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, n, nil)
+	select {
+	case l := <-log:
+		if !strings.Contains(l, `"silent_peers":["n2=127.0.0.1:2","n3=127.0.0.1:3"]`) || !strings.Contains(l, "this node finds no leader") {
+			t.Errorf("the node warns: %s", l)
+		}
+	case <-time.After(patience):
+		t.Fatal("the node does not warn")
+	}
+	if code, body := get(t, r.url+"/readyz"); code != 200 {
+		t.Errorf("readiness: %d, %s", code, body)
+	}
+	if _, body := get(t, r.url+"/metrics"); !strings.Contains(body, "\ncoffer_leader 0\n") {
+		t.Error("coffer_leader is not 0")
+	}
+	c := rpc.NewClient(r.url)
+	defer c.Close()
+	fund(t, c, 1)
+	if err := reserve(t.Context(), c, "o1", time.Hour); err != nil {
+		t.Error(err)
+	}
+	r.stop()
+	if err := r.ended(t); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -33,7 +33,7 @@ var settingDocs = map[string]string{
 	"expiry.rate":           "Most reservations expired in a second (reservations per second).",
 	"expiry.catch_up_after": "How long money may be overdue before catch_up_rate replaces rate (duration).",
 	"expiry.catch_up_rate":  "Rate while money is overdue for longer than catch_up_after (reservations per second).",
-	"expiry.stall_after":    "How long no pass may complete before the node says that it is not ready (duration).",
+	"expiry.stall_after":    "How long no pass may complete before the leader says that it is not ready, and nobody lead before a node warns (duration).",
 
 	"queue.open_jobs": "Most jobs of a tenant that are ready, leased or dead letters; one more is refused with QUEUE_FULL (jobs).",
 	"queue.leases":    "Most jobs of one queue that are leased at once (jobs).",
@@ -59,7 +59,7 @@ var settingDocs = map[string]string{
 	"work.interval":    "From one pass over leases, facts and finished jobs to the next (duration).",
 	"work.owners":      "Most tenants and queues one pass looks at (queues).",
 	"work.pass_limit":  "Most jobs, and orders with facts, one pass handles, divided equally among the owners (jobs).",
-	"work.stall_after": "How long no pass may complete before the node says that it is not ready (duration).",
+	"work.stall_after": "How long no pass may complete before the leader says that it is not ready (duration).",
 
 	"rebalance.enabled":    "Keep budgets level over their buckets, and bring home what retired buckets get back.",
 	"rebalance.interval":   "From one pass over the budgets to the next (duration).",

@@ -63,6 +63,9 @@ type Config struct {
 	// ElectionTimeout is how long a leader may be silent before the others
 	// elect a new one.
 	ElectionTimeout time.Duration
+	// WarnAfter is how long there may be no leader, as this node sees it,
+	// before the log says so; 0: it never does.
+	WarnAfter time.Duration
 	// TLS, if not nil, is what both sides of a connection between peers use;
 	// each proves itself to the other.
 	TLS *tls.Config

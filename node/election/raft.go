@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -96,7 +97,7 @@ func (r *Raft) session(ctx context.Context, lead Lead) (err error) {
 			err = fmt.Errorf("stop raft: %w", serr)
 		}
 	}()
-	return r.follow(ctx, node, lead)
+	return r.follow(ctx, node, p.Transport, lead)
 }
 
 // start brings Raft up, with the configured peers where it has no data yet.
@@ -141,9 +142,14 @@ func (r *Raft) start(ctx context.Context, p Parts) (*raft.Raft, error) {
 }
 
 // follow leads whenever Raft says so, until ctx ends.
-func (r *Raft) follow(ctx context.Context, node *raft.Raft, lead Lead) error {
+func (r *Raft) follow(ctx context.Context, node *raft.Raft, t raft.Transport, lead Lead) error {
 	var cur *reign
 	defer func() { cur.end() }()
+	none := absence{after: r.cfg.WarnAfter}
+	silent := make(chan []string, 1) // the peers that do not answer, once they were asked
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	asking := false
 	tick := time.NewTicker(r.cfg.ElectionTimeout)
 	defer tick.Stop()
 	for {
@@ -172,20 +178,43 @@ func (r *Raft) follow(ctx context.Context, node *raft.Raft, lead Lead) error {
 			if err != nil && leads(node, term) {
 				return err
 			}
+		case peers := <-silent:
+			asking = false
+			r.warn(&none, peers)
 		case <-tick.C:
-			r.notice(node)
+			if r.notice(node, &none) && !asking {
+				asking = true
+				asks.Go(func() { silent <- r.silent(t) })
+			}
 		}
 	}
 }
 
 // notice keeps what is known of the leader up to date while another node leads.
-func (r *Raft) notice(node *raft.Raft) {
+// It reports whether to warn that none does.
+func (r *Raft) notice(node *raft.Raft, none *absence) (warn bool) {
 	_, id := node.LeaderWithID()
 	r.set(func(s *Status) {
 		if !s.Leading {
 			s.Leader, s.Term = string(id), node.CurrentTerm()
 		}
 	})
+	if none.warned && id != "" {
+		r.log.Info().Str("leader", string(id)).Dur("leaderless_ms", time.Since(none.since)).Msg(leaderAgain)
+	}
+	return none.see(string(id), time.Now())
+}
+
+// warn says that there is no leader, unless one came while the peers were asked.
+// Readiness is another matter: a node without a leader takes commands, and to
+// lose them all would be worse than holds that return late.
+func (r *Raft) warn(none *absence, silent []string) {
+	if none.since.IsZero() || time.Since(none.since) < none.after {
+		return
+	}
+	none.warned = true
+	r.log.Warn().Time("since", none.since).Dur("leaderless_ms", time.Since(none.since)).
+		Int("peers", len(r.cfg.Peers)).Strs("silent_peers", silent).Msg(noLeader)
 }
 
 // leads says whether node is the leader, in that term.

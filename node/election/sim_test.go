@@ -105,6 +105,7 @@ type member struct {
 	exec   *shard.Executor
 	expiry *scan.Expiry
 	raft   *Raft
+	book   logbook
 	trans  *raft.InmemTransport
 	data   *raft.InmemStore
 	stop   context.CancelFunc
@@ -169,13 +170,13 @@ func (s *sim) member(id string, n int, off time.Duration) *member {
 	if m.expiry, err = scan.New(scan.DefaultConfig(), m.store, m.exec, zerolog.Nop()); err != nil {
 		s.Fatal(err)
 	}
-	rc := Config{Node: id, ElectionTimeout: s.timeout}
+	rc := Config{Node: id, ElectionTimeout: s.timeout, WarnAfter: warnAfter}
 	for i := range n {
 		p := fmt.Sprint("n", i+1)
 		rc.Peers = append(rc.Peers, Peer{p, p + ":1"})
 	}
 	open := func() (Parts, error) { return Parts{Transport: m.trans, Logs: m.data, Stable: m.data}, nil }
-	if m.raft, err = NewRaft(rc, open, m.store, zerolog.Nop()); err != nil {
+	if m.raft, err = NewRaft(rc, open, m.store, m.book.logger()); err != nil {
 		s.Fatal(err)
 	}
 	return m

@@ -24,7 +24,7 @@ type Config struct {
 	CatchUpAfter time.Duration `yaml:"catch_up_after"`
 	CatchUpRate  int           `yaml:"catch_up_rate"`
 	// StallAfter is how long no pass may complete before the node says it is
-	// not ready.
+	// not ready. A node that does not lead makes none, and is.
 	StallAfter time.Duration `yaml:"stall_after"`
 }
 
