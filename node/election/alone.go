@@ -20,6 +20,10 @@ const (
 	silentAfter = 15 * time.Second
 )
 
+// standsBy says why a node that knows of no other does not lead.
+const standsBy = "another process over this store leads, and this one stands by; cluster.peers is not set here: " +
+	"if both are nodes of one cluster, set it to the same on each"
+
 // Alone is the elector of a node that has no peers. It leads from its start,
 // in the term after the store's: a process over the same store that was started
 // before, and may be stuck, is fenced off. That one, should it still live,
@@ -57,7 +61,7 @@ func (a *Alone) Run(ctx context.Context, lead Lead) error {
 		if ctx.Err() != nil || !Fenced(err) {
 			return unlessOver(ctx, err)
 		}
-		a.log.Warn().Uint64("term", term).Msg("another process over this store leads; this one stands by")
+		a.log.Warn().Err(err).Uint64("term", term).Msg(standsBy)
 		a.standBy(ctx)
 	}
 	return nil

@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 type alone struct {
 	*Alone
 	gate *gate
+	book logbook
 	stop context.CancelFunc
 	done chan error
 }
@@ -29,7 +31,8 @@ func startAlone(t *testing.T, g *gate, node string) *alone {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &alone{Alone: NewAlone(node, st, zerolog.Nop()), gate: g, stop: cancel, done: make(chan error, 1)}
+	a := &alone{gate: g, stop: cancel, done: make(chan error, 1)}
+	a.Alone = NewAlone(node, st, a.book.logger())
 	go func() {
 		a.done <- a.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
@@ -59,6 +62,10 @@ func TestAloneTwice(t *testing.T) {
 		time.Sleep(time.Minute)
 		first.expect(t, false, 2, "n2")
 		second.expect(t, true, 2, "n2")
+		got := first.book.one(t, standsBy, time.Time{})
+		if want := `FENCED: term 1 is not the current one, in which "n2" leads (allowed: 2)`; got.Level != "warn" || !strings.Contains(got.Error, want) {
+			t.Errorf("log %+v, want a warning with %q", got, want)
+		}
 		second.stop()
 		if err := <-second.done; err != nil {
 			t.Error(err)

@@ -27,6 +27,10 @@ const (
 	reopenAfter = time.Second
 )
 
+// ledElsewhere says how it comes that Raft and the store name different leaders.
+const ledElsewhere = "the lead was claimed outside of this cluster's elections; a node that is configured without these cluster.peers may be " +
+	"running over the same store"
+
 // Parts are what Raft works with.
 type Parts struct {
 	Transport raft.Transport
@@ -69,7 +73,7 @@ func (r *Raft) Run(ctx context.Context, lead Lead) error {
 		}
 		// Raft says that this node leads, the store that another does: one
 		// outside of this cluster's elections. They go on above its term.
-		r.log.Warn().Err(err).Msg("a process that is no peer has claimed the lead; check that all processes over this store have the same cluster.peers")
+		r.log.Warn().Err(err).Msg(ledElsewhere)
 		sleep(ctx, reopenAfter)
 	}
 }

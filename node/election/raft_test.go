@@ -2,6 +2,8 @@ package election
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,6 +185,10 @@ func TestTermAboveRaft(t *testing.T) {
 		s.fund(first)
 		s.hold(first, 0, 50, 5*time.Second)
 		s.expired(first, 50)
+		got := first.book.one(t, ledElsewhere, time.Time{})
+		if want := fmt.Sprintf("in which %q leads", "stranger"); got.Level != "warn" || !strings.Contains(got.Error, want) {
+			t.Errorf("log %+v, want a warning with %q", got, want)
+		}
 		next := s.leader(nil)
 		l, err := next.store.Leader(s.Context())
 		if err != nil || l.Term <= outside || l.Node != next.id || next.raft.Status().Term != l.Term {
