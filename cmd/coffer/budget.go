@@ -145,7 +145,7 @@ func (c *cli) moveMoney(budget, currency string, in moneyIn, k keyed, fund bool)
 		if currency == "" {
 			got, err := s.GetBudget(ctx, budget)
 			if err != nil {
-				return s.explain(err)
+				return s.unsent("the currency of budget "+budget, err)
 			}
 			currency = got.Budget.Currency
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -107,11 +108,51 @@ func TestNoServer(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, errs, "no server answers at http://127.0.0.1:1", `start one with "coffer dev"`, "--server")
+	fails(t, exitFailed, "coffer: no server answers at", strings.Fields("budget fund B --amount 1 --timeout 1m --server http://127.0.0.1:1")...)
 }
 
 func TestNoTLS(t *testing.T) {
 	s := serve(t, t.TempDir())
 	fails(t, exitFailed, "name it with http://", "budget", "list", "--server", strings.Replace(s.url, "http:", "https:", 1))
+}
+
+// A command that reads before it is sent says so when there was no answer: then
+// it was not sent. One that was sent may have been done.
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // as of a process that is stopped: the system takes connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	at := " --timeout 100ms --server http://" + ln.Addr().String()
+	for _, tc := range []struct{ args, read string }{
+		{"order reserve o b --budget B --amount 1", "the currency of budget B"},
+		{"budget fund B --amount 1", "the currency of budget B"},
+		{"budget defund B --minor 1", "the currency of budget B"},
+		{"wallet grant W --amount 1", "the currency of wallet W"},
+		{"job charge j --wallet W --amount 1", "the currency of wallet W"},
+		{"job hold j --wallet W --amount 1", "the currency of wallet W"},
+		{"job settle j --amount 1", "job j"},
+		{"order commit o b --amount 1", "the reservation of benefit b of order o"},
+		{"order reverse o b --refund r --amount 1", "the reservation of benefit b of order o"},
+		{"order reverse o b --refund r --all", "the reservation of benefit b of order o"},
+	} {
+		code, _, errs := coffer(t, strings.Fields(tc.args+at)...)
+		if code != exitFailed || strings.Contains(errs, "unknown") {
+			t.Errorf("%s: exit code %d, %s", tc.args, code, errs)
+		}
+		contains(t, errs, "coffer: the command was not sent, since "+tc.read+" could not be read: http://", "context deadline exceeded")
+	}
+	for _, args := range []string{
+		"order reserve o b --budget B --amount 1 --currency BRL", "budget fund B --amount 1 --currency BRL", "wallet grant W --amount 1 --currency BRL",
+		"order commit o b --minor 1",
+	} {
+		code, _, errs := coffer(t, strings.Fields(args+at)...)
+		if code != exitFailed || strings.Contains(errs, "not sent") {
+			t.Errorf("%s: exit code %d, %s", args, code, errs)
+		}
+		contains(t, errs, "context deadline exceeded", "the outcome is unknown")
+	}
 }
 
 // The life of a benefit, through the command line.

@@ -46,7 +46,7 @@ func (p *payable) price(ctx context.Context, s *server) (int64, error) {
 	if p.Currency == "" {
 		w, err := s.GetWallet(ctx, p.Wallet)
 		if err != nil {
-			return 0, s.explain(err)
+			return 0, s.unsent("the currency of wallet "+p.Wallet, err)
 		}
 		p.Currency = w.GetCurrency()
 	}
@@ -222,7 +222,7 @@ func (j *jobSettle) Run(c *cli) error {
 		if j.Amount != "" {
 			got, err := s.GetJob(ctx, j.Job)
 			if err != nil {
-				return s.explain(err)
+				return s.unsent("job "+j.Job, err)
 			}
 			for _, a := range got.GetAttempts() {
 				if a.GetAttempt() == j.Attempt {

@@ -32,6 +32,11 @@ type benefit struct {
 	Attempt uint32 `help:"Number of the try for this benefit." default:"1"`
 }
 
+// reservation names the reservation of the benefit in errors.
+func (b benefit) reservation() string {
+	return "the reservation of benefit " + b.Benefit + " of order " + b.Order
+}
+
 // traced is the flag of commands that write.
 type traced struct {
 	Correlation string `help:"Tracing id; it has no meaning for the ledger." placeholder:"ID"`
@@ -132,7 +137,7 @@ func (o *orderReserve) Run(c *cli) error {
 		if o.Currency == "" {
 			got, err := s.GetBudget(ctx, o.Budget)
 			if err != nil {
-				return s.explain(err)
+				return s.unsent("the currency of budget "+o.Budget, err)
 			}
 			o.Currency = got.Budget.Currency
 		}

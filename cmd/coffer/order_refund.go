@@ -93,7 +93,7 @@ func (o *orderReverse) amount(ctx context.Context, s *server) (int64, error) {
 	}
 	a, err := s.attempt(ctx, o.benefit)
 	if err != nil {
-		return 0, s.explain(err)
+		return 0, s.unsent(o.reservation(), err)
 	}
 	for _, r := range a.GetReceipts() {
 		if r.GetOperation() == cofferv1.Operation_OPERATION_REVERSE && r.GetId() == o.Refund && r.GetOutcome().GetAmountMinor() > 0 {

@@ -65,6 +65,19 @@ func (s *server) explain(err error) error {
 	return fmt.Errorf("%s: %w", s.url, err)
 }
 
+// unsent explains the error of a read that a command needs before it is sent.
+// Where no server answered, it says that the command was not sent: the caller
+// need not ask what became of it.
+func (s *server) unsent(what string, err error) error {
+	explained := s.explain(err)
+	var e *rpc.Error
+	var op *net.OpError
+	if (errors.As(err, &e) && e.Detail != nil) || (errors.As(err, &op) && op.Op == "dial") {
+		return explained // the server's own words, or that there is none
+	}
+	return fmt.Errorf("the command was not sent, since %s could not be read: %w", what, explained)
+}
+
 // call bounds one call.
 func (c *cli) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.ctx, c.Timeout)
@@ -113,7 +126,7 @@ func (s *server) minorOf(ctx context.Context, b benefit, in moneyIn) (int64, err
 	}
 	a, err := s.attempt(ctx, b)
 	if err != nil {
-		return 0, s.explain(err)
+		return 0, s.unsent(b.reservation(), err)
 	}
 	if a.GetCurrency() != "" {
 		return in.minor(a.GetCurrency())

@@ -106,7 +106,7 @@ func (w *walletGrant) Run(c *cli) error {
 		if w.Currency == "" {
 			got, err := s.GetWallet(ctx, w.Wallet)
 			if err != nil {
-				return s.explain(err)
+				return s.unsent("the currency of wallet "+w.Wallet, err)
 			}
 			w.Currency = got.GetCurrency()
 		}
