@@ -179,6 +179,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.Serve
 
 // Mount puts the API, health and reflection on a mux that has other paths too.
 func (s *Server) Mount(mux connecthttp.ServeMux) {
+	mux = mediaMux{mux}
 	opts := []connecthttp.Option{
 		connecthttp.WithReadMaxBytes(s.cfg.MaxMessageBytes),
 		connecthttp.WithCompressMinBytes(compressMinBytes),
