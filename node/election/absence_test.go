@@ -40,7 +40,7 @@ func TestNoLeader(t *testing.T) {
 		led := s.leader(nil)
 		time.Sleep(2 * time.Minute)
 		for _, m := range s.members {
-			l := m.book.one(t, leaderAgain, time.Time{})
+			l := m.book.one(s.T, leaderAgain, time.Time{})
 			if l.Level != "info" || l.Leader != led.id || l.at.Before(healed) || time.Duration(l.LeaderlessMS)*time.Millisecond < 4*time.Minute {
 				t.Errorf("%s: %+v, want leader %s after 5m", m.id, l, led.id)
 			}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
@@ -55,7 +54,7 @@ func (a *Alone) Run(ctx context.Context, lead Lead) error {
 		if err == nil {
 			a.gain(term, a.node)
 			a.log.Info().Uint64("term", term).Msg("this node leads")
-			err = a.lead(store.WithTerm(ctx, term), lead)
+			err = alive(store.WithTerm(ctx, term), a.fence, a.log, lead)
 			a.lose()
 		}
 		if ctx.Err() != nil || !Fenced(err) {
@@ -65,27 +64,6 @@ func (a *Alone) Run(ctx context.Context, lead Lead) error {
 		a.standBy(ctx)
 	}
 	return nil
-}
-
-// lead runs lead and gives signs of life, until one of them ends.
-func (a *Alone) lead(ctx context.Context, lead Lead) error {
-	g, gctx := errgroup.WithContext(ctx)
-	gctx, done := context.WithCancel(gctx)
-	g.Go(func() error {
-		defer done()
-		return lead(gctx)
-	})
-	g.Go(func() error {
-		for sleep(gctx, beatEvery) {
-			if err := a.fence.Beat(gctx); Fenced(err) {
-				return err
-			} else if err != nil && gctx.Err() == nil {
-				a.log.Debug().Err(err).Msg("leader could not give a sign of life")
-			}
-		}
-		return nil
-	})
-	return g.Wait()
 }
 
 // standBy returns when the leader has given no sign of life for silentAfter, by

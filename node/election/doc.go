@@ -19,6 +19,8 @@
 // start, and the term is the store's next. Raft holds elections among
 // configured peers; Raft's term is the fence's. Nothing else is replicated by
 // Raft: what the cluster knows is in the store.
+// Leaders of both kinds give signs of life in the store, so that a process that
+// is over it by mistake, without peers, takes the lead once and then stands by.
 //
 // Decision: before it takes part, a Raft node raises its own term to that of the
 // store, as if a message had brought it. Otherwise a cluster whose Raft data is

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
@@ -99,6 +102,29 @@ func insist(ctx context.Context, claim func(context.Context) error) error {
 			return err
 		}
 	}
+}
+
+// alive runs lead and gives signs of life, until one of them ends. They also
+// tell a leader whose scanners find nothing to do that it was fenced off, and
+// others that it need not be.
+func alive(ctx context.Context, fence Fence, log zerolog.Logger, lead Lead) error {
+	g, gctx := errgroup.WithContext(ctx)
+	gctx, done := context.WithCancel(gctx)
+	g.Go(func() error {
+		defer done()
+		return lead(gctx)
+	})
+	g.Go(func() error {
+		for sleep(gctx, beatEvery) {
+			if err := fence.Beat(gctx); Fenced(err) {
+				return err
+			} else if err != nil && gctx.Err() == nil {
+				log.Debug().Err(err).Msg("leader could not give a sign of life")
+			}
+		}
+		return nil
+	})
+	return g.Wait()
 }
 
 // unlessOver is the error, or nil where the context has ended: then what

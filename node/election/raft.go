@@ -278,7 +278,7 @@ func (r *Raft) reign(ctx context.Context, node *raft.Raft, term uint64, lead Lea
 	defer r.lose()
 	r.log.Info().Uint64("term", term).Msg("this node leads")
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return lead(store.WithTerm(gctx, term)) })
+	g.Go(func() error { return alive(store.WithTerm(gctx, term), r.fence, r.log, lead) })
 	g.Go(func() error { r.admit(node); return nil })
 	err := g.Wait()
 	r.log.Info().Uint64("term", term).Bool("fenced", Fenced(err)).Msg("this node leads no longer")

@@ -185,7 +185,7 @@ func TestTermAboveRaft(t *testing.T) {
 		s.fund(first)
 		s.hold(first, 0, 50, 5*time.Second)
 		s.expired(first, 50)
-		got := first.book.one(t, ledElsewhere, time.Time{})
+		got := first.book.one(s.T, ledElsewhere, time.Time{})
 		if want := fmt.Sprintf("in which %q leads", "stranger"); got.Level != "warn" || !strings.Contains(got.Error, want) {
 			t.Errorf("log %+v, want a warning with %q", got, want)
 		}
@@ -193,6 +193,37 @@ func TestTermAboveRaft(t *testing.T) {
 		l, err := next.store.Leader(s.Context())
 		if err != nil || l.Term <= outside || l.Node != next.id || next.raft.Status().Term != l.Term {
 			t.Errorf("leader %+v, %v; want one of the cluster's above term %d, %+v", l, err, outside, next.raft.Status())
+		}
+	})
+}
+
+// A node without peers over the store of a cluster is fenced off, also where the
+// scanners find nothing to do, and stands by from then on: the cluster's leader
+// gives signs of life.
+func TestStrangerStandsBy(t *testing.T) {
+	cluster(t, time.Second, inTime, func(s *sim) {
+		s.leader(nil)
+		began := time.Now()
+		solo := startAlone(s.T, &gate{Store: s.engine}, "solo")
+		defer func() {
+			solo.stop()
+			if err := <-solo.done; err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(5 * time.Minute)
+		led := s.leader(nil)
+		solo.expect(t, false, led.raft.Status().Term, led.id)
+		got := solo.book.one(s.T, standsBy, time.Time{})
+		if d := got.at.Sub(began); d > 15*time.Second || !strings.Contains(got.Error, fmt.Sprintf("in which %q leads", led.id)) {
+			t.Errorf("after %s: %+v, want a warning that %s leads", d, got, led.id)
+		}
+		n := 0
+		for _, m := range s.members {
+			n += len(m.book.with(ledElsewhere, time.Time{}))
+		}
+		if n == 0 || n > 3 {
+			t.Errorf("%d warnings that the lead was claimed elsewhere, want 1 to 3", n)
 		}
 	})
 }
