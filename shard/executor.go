@@ -2,12 +2,14 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
@@ -223,7 +225,7 @@ func (e *Executor) skip(c *ledger.Command, r ledger.Reply) ledger.Reply {
 		return r
 	}
 	rej, ok := r.Err.(*ledger.Rejection) //nolint:errorlint // replies hold rejections as they are
-	if !ok || (rej.Code != ledger.Unavailable && rej.Code != ledger.Overloaded) {
+	if !ok || !skippable(rej) {
 		return r
 	}
 	if b := e.router.cached(c.Budget); b == nil || b.Policy.OnUnavailable != ledger.SkipBenefit {
@@ -231,4 +233,10 @@ func (e *Executor) skip(c *ledger.Command, r ledger.Reply) ledger.Reply {
 	}
 	e.count.skipped.Add(1)
 	return ledger.Reply{Result: ledger.Result{Key: c.Key, Attempt: c.Attempt, Budget: c.Budget, Skipped: true}}
+}
+
+// skippable says whether a command was refused because it cannot be done now, and
+// not for what it asks.
+func skippable(r *ledger.Rejection) bool {
+	return r.Code == ledger.Unavailable || r.Code == ledger.Overloaded || (r.Code == ledger.Corrupt && errors.Is(r, kv.ErrDamaged))
 }

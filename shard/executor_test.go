@@ -342,6 +342,32 @@ func TestOneBadRowHarmsNoOther(t *testing.T) {
 	}
 }
 
+// A damaged store takes no command: a benefit is skipped where the policy says
+// so, and a batch is not sent again in parts.
+func TestDamagedStore(t *testing.T) {
+	h := open(t, DefaultConfig())
+	skip := h.funded("skip", 1, 1000, ledger.Policy{OnUnavailable: ledger.SkipBenefit})
+	fail := h.funded("fail", 1, 1000, ledger.Policy{})
+	h.must(reserve(skip, 0, 1))
+	h.must(reserve(fail, 1, 1))
+	h.gate.answer = func(int) (error, bool) {
+		return &kv.Error{Code: kv.CodeDatabaseLocked, Op: "commit", Cause: kv.ErrDamaged}, false
+	}
+	if r := h.must(reserve(skip, 2, 10)); !r.Skipped || r.Outcome.Seq != 0 {
+		t.Errorf("got %+v, want a skipped benefit", r)
+	}
+	var cmds []ledger.Command
+	for i := range 8 {
+		cmds = append(cmds, reserve(fail, 10+i, 1))
+	}
+	for _, r := range h.DoAll(context.Background(), cmds) {
+		h.code(r.Err, ledger.Corrupt)
+	}
+	if n := h.Stats().Splits; n != 0 {
+		t.Errorf("the batch was split %d times", n)
+	}
+}
+
 // tamper overwrites the rows whose key names an order.
 func (h *harness) tamper(order string, value []byte) {
 	h.t.Helper()

@@ -348,10 +348,11 @@ func attemptsOf(out []store.Applied, err error) int {
 }
 
 // splits says whether a smaller batch may fare better: it was too large, or
-// one command among many has met a fault that is its own.
+// one command among many has met a fault that is its own. A damaged store takes
+// no batch of any size.
 func splits(err error) bool {
 	var r *ledger.Rejection
-	if !errors.As(err, &r) {
+	if !errors.As(err, &r) || errors.Is(err, kv.ErrDamaged) {
 		return false
 	}
 	return r.Code == ledger.Internal || r.Code == ledger.Corrupt || errors.Is(err, kv.ErrTxTooLarge)

@@ -113,6 +113,11 @@ var (
 	ErrRetriesExhausted = &Error{Code: CodeRetriesExhausted}
 )
 
+// ErrDamaged is in the errors of an engine that met data of its own which is
+// damaged, and in those of commits that it refuses for it since. The error
+// names what is damaged. No retry helps; a copy has to be restored.
+var ErrDamaged = errors.New("store is damaged")
+
 // Error is lower case, names the operation and the code's number.
 func (e *Error) Error() string {
 	s := codes[e.Code].name

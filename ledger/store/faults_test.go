@@ -174,3 +174,28 @@ func TestNotCommitted(t *testing.T) {
 	wantCode(t, ledger.Unavailable, err)
 	b.audit()
 }
+
+// damaged is an engine that met a damaged file.
+type damaged struct{ kv.Store }
+
+func (damaged) Begin(context.Context) (kv.Tx, error) {
+	return nil, &kv.Error{Code: kv.CodeIO, Op: "get", Cause: fmt.Errorf("%w: data/000005.sst", kv.ErrDamaged)}
+}
+
+// What a damaged store did not do is a defect, and not to be sent again.
+func TestDamagedStore(t *testing.T) {
+	b := newBench(t)
+	b.ok(create("spring", 1, ledger.Policy{}))
+	b.kv = damaged{b.kv}
+	_, err := b.Apply(context.Background(), &ledger.BucketID{Budget: budgetID("spring")}, []ledger.Command{reserve("spring", "a", 1).Normalize()})
+	_, aerr := b.Audit(context.Background(), nil)
+	for _, err := range []error{err, aerr} {
+		r := wantCode(t, ledger.Corrupt, err)
+		if !errors.Is(r, kv.ErrDamaged) || r.Code.SendAgain() || r.RetryAfter != 0 {
+			t.Errorf("%s, to be sent again: %v, after %s", causes(r), r.Code.SendAgain(), r.RetryAfter)
+		}
+		if want := "CORRUPT: the store is damaged, and nothing was done; run coffer audit; do not repair by hand"; r.Error() != want {
+			t.Errorf("got  %s\nwant %s", r, want)
+		}
+	}
+}

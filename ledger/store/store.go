@@ -104,7 +104,8 @@ func corrupt(what string, err error) *ledger.Rejection {
 }
 
 // infra turns an engine's error into the rejection callers get: certainly not
-// done, or unknown. A rejection passes as it is.
+// done, or unknown. What a damaged store did not do is not to be sent again. A
+// rejection passes as it is.
 func infra(err error) *ledger.Rejection {
 	var r *ledger.Rejection
 	if kv.OutcomeOf(err) == kv.Unknown {
@@ -115,6 +116,9 @@ func infra(err error) *ledger.Rejection {
 	}
 	if errors.Is(err, kv.ErrTxTooLarge) || errors.Is(err, kv.ErrValueTooLarge) || errors.Is(err, kv.ErrKeyTooLarge) {
 		return &ledger.Rejection{Code: ledger.OperationLimit, Message: "the command does not fit one transaction of the store", Cause: err}
+	}
+	if errors.Is(err, kv.ErrDamaged) {
+		return &ledger.Rejection{Code: ledger.Corrupt, Message: "the store is damaged, and nothing was done", Cause: err}
 	}
 	return &ledger.Rejection{Code: ledger.Unavailable, Message: "the store did not take the command", Cause: err, RetryAfter: 50 * time.Millisecond}
 }

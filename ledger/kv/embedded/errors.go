@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
 // Reasons why a store cannot be opened, for errors.Is.
@@ -18,8 +20,9 @@ var (
 )
 
 // ErrCorrupt is in the errors of Open and of reads that met a damaged file,
-// and in the failure of the store that follows.
-var ErrCorrupt = errors.New("store is corrupt")
+// and in the failure of the store that follows. It is the contract's word for
+// that, so that those above can tell it without knowing the engine.
+var ErrCorrupt = kv.ErrDamaged
 
 // advice is what to do about each reason; DIR stands for the directory.
 var advice = []struct {
