@@ -1,0 +1,108 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestVerify(t *testing.T) {
+	fs := vfs.NewMem()
+	writeTables(t, fs, 2)
+	opt := memOptions(fs)
+	opt.ReadOnly = true
+	s := mustOpen(t, opt)
+	var told []int64
+	var total int64
+	if err := s.Verify(t.Context(), func(done, all int64) { told, total = append(told, done), all }); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(told); n == 0 || !slices.IsSorted(told) || told[n-1] != total || total < 200_000 {
+		t.Errorf("told of %v bytes of %d, want all of more than 200,000", told, total)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Verify(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := mustOpen(t, memOptions(fs)).Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "open for writing") {
+		t.Errorf("open for writing: %v", err)
+	}
+}
+
+// Wherever a table is damaged, it is found and named.
+func TestVerifyFindsDamage(t *testing.T) {
+	clean := vfs.NewMem()
+	writeTables(t, clean, 1)
+	path, content := oneTable(t, clean)
+	opened, found := 0, 0
+	for at, step := 0, 4999; at < len(content); at += step {
+		if at > len(content)-3000 { // indexes, properties, footer
+			step = 37
+		}
+		fs := vfs.NewMem()
+		if _, err := vfs.Clone(clean, fs, "/", "/"); err != nil {
+			t.Fatal(err)
+		}
+		b := []byte(content)
+		for i := at; i < min(at+4, len(b)); i++ {
+			b[i] ^= 0x55
+		}
+		writeFile(t, fs, path, string(b))
+		opt := memOptions(fs)
+		opt.ReadOnly = true
+		s, err := Open(opt)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("byte %d of %d: open: %v", at, len(content), err)
+			}
+			continue
+		}
+		opened++
+		if err := s.Verify(t.Context(), nil); errors.Is(err, ErrCorrupt) && strings.Contains(err.Error(), path) {
+			found++
+		} else {
+			t.Errorf("byte %d of %d: %v", at, len(content), err)
+		}
+		_ = s.Close()
+	}
+	if opened == 0 || found != opened {
+		t.Errorf("found %d of %d", found, opened)
+	}
+}
+
+// oneTable is the path and content of the first table.
+func oneTable(t *testing.T, fs vfs.FS) (path, content string) {
+	t.Helper()
+	names, err := fs.List("/s/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if !strings.HasSuffix(n, ".sst") {
+			continue
+		}
+		path = fmt.Sprint("/s/data/", n)
+		f, err := fs.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		b, err := io.ReadAll(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path, string(b)
+	}
+	t.Fatal("no table")
+	return "", ""
+}
