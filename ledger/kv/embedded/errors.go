@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 
@@ -68,7 +69,19 @@ func (e *OpenError) Error() string {
 // Unwrap returns the reason.
 func (e *OpenError) Unwrap() error { return e.Cause }
 
+// otherSize is what the engine says of a table that was cut off or grew. It has
+// no error for that which could be told by anything else.
+const otherSize = "object size mismatch"
+
+// openError explains an error of Open. What is not there by then, although the
+// store is, are files that it consists of.
 func openError(dir string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrDataMissing):
+		err = fmt.Errorf("%w: %w", ErrDataMissing, err)
+	case strings.Contains(err.Error(), otherSize):
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
 	e := &OpenError{Dir: dir, Cause: err}
 	for _, a := range advice {
 		if errors.Is(err, a.reason) {

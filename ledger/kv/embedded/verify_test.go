@@ -106,3 +106,34 @@ func oneTable(t *testing.T, fs vfs.FS) (path, content string) {
 	t.Fatal("no table")
 	return "", ""
 }
+
+// A table that is gone or was cut off is damage, and found when the store is
+// opened.
+func TestTablesGoneOrCut(t *testing.T) {
+	for _, tc := range []struct {
+		harm func(fs vfs.FS, path, content string) error
+		want error
+	}{
+		{func(fs vfs.FS, path, _ string) error { return fs.Remove(path) }, ErrDataMissing},
+		{func(fs vfs.FS, path, content string) error {
+			writeFile(t, fs, path, content[:len(content)-10])
+			return nil
+		}, ErrCorrupt},
+	} {
+		fs := vfs.NewMem()
+		writeTables(t, fs, 1)
+		path, content := oneTable(t, fs)
+		if err := tc.harm(fs, path, content); err != nil {
+			t.Fatal(err)
+		}
+		for _, ro := range []bool{true, false} {
+			opt := memOptions(fs)
+			opt.ReadOnly = ro
+			_, err := Open(opt)
+			var oe *OpenError
+			if !errors.Is(err, tc.want) || !errors.As(err, &oe) || !strings.Contains(oe.Advice, "backup") {
+				t.Errorf("read-only %v: %v, want %v and what to do", ro, err, tc.want)
+			}
+		}
+	}
+}
