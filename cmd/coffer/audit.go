@@ -95,6 +95,7 @@ func (c *cli) auditStore(where string) (report *cofferv1.AuditReport, err error)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = loc.explain(err) }()
 	st, engine, err := c.openLedger(loc, true)
 	if err != nil {
 		return nil, err
@@ -102,10 +103,10 @@ func (c *cli) auditStore(where string) (report *cofferv1.AuditReport, err error)
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	progress := c.progress()
 	r, err := st.Audit(c.ctx, progress)
+	progress("", 0)
 	if err != nil {
 		return nil, fmt.Errorf("audit %s: %w", where, err)
 	}
-	progress("", 0)
 	return offlineReport(r), nil
 }
 

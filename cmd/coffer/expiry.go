@@ -49,6 +49,7 @@ func (c *cli) rebuildStore(where string) (scanned, written uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	defer func() { err = loc.explain(err) }()
 	st, engine, err := c.openLedger(loc, false)
 	if err != nil {
 		return 0, 0, err

@@ -258,6 +258,7 @@ func jsonError(err error) map[string]any {
 	out := map[string]any{"message": err.Error()}
 	var e *rpc.Error
 	var item refusedItem
+	var st storeError
 	var detail *cofferv1.ErrorDetail
 	switch {
 	case errors.As(err, &e):
@@ -266,6 +267,8 @@ func jsonError(err error) map[string]any {
 	case errors.As(err, &item):
 		out["outcome_unknown"] = false
 		detail = item.detail
+	case errors.As(err, &st):
+		out["problem"] = storeProblem(err)
 	}
 	if detail != nil {
 		if raw, merr := protojson.Marshal(detail); merr == nil {

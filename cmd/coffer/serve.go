@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -117,7 +118,11 @@ func (c *cli) serve(cfg node.Config, log zerolog.Logger, onReady func(url string
 	if err != nil {
 		return usageError{err}
 	}
-	return n.Run(c.ctx)
+	err = n.Run(c.ctx)
+	if errors.Is(err, kv.ErrDamaged) {
+		return loc.explain(err)
+	}
+	return err
 }
 
 // init makes log times precise enough to order what happens within a second.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
-	"github.com/coffer-ledger/coffer/ledger/kv/embedded"
-	"github.com/coffer-ledger/coffer/ledger/kv/fdbkv"
 	"github.com/coffer-ledger/coffer/ledger/store"
 )
 
@@ -34,7 +32,8 @@ func (storeCheck) Help() string {
 	return `Opens the store, reads what it says of itself, and writes and reads one row that
 means nothing to the ledger. A store that is not there is not made. An embedded
 store must not be open in a server; a cluster may be in use. The last line is
-"store: ok"; else the exit code is 1 and the error says which of these it is:
+"store: ok"; else the exit code is 1 and the error begins with one of these, and
+says what to do:
 
   NOT_BUILT         this coffer was built without -tags fdb
   CLUSTER_FILE      the cluster file is missing, unreadable or malformed
@@ -60,39 +59,6 @@ Examples:
   coffer store check --store fdb:/etc/foundationdb/fdb.cluster --timeout 5s --json`
 }
 
-// storeProblems names the reasons why a store cannot be used, for programs.
-var storeProblems = []struct {
-	name string
-	is   error
-}{
-	{"NOT_BUILT", fdbkv.ErrNotBuilt},
-	{"CLUSTER_FILE", fdbkv.ErrClusterFile},
-	{"API_VERSION", fdbkv.ErrAPIVersion},
-	{"PROTOCOL_VERSION", fdbkv.ErrProtocol},
-	{"UNREACHABLE", fdbkv.ErrUnreachable},
-	{"UNAVAILABLE", fdbkv.ErrUnavailable},
-	{"DATABASE_LOCKED", fdbkv.ErrLocked},
-	{"IN_USE", embedded.ErrLocked},
-	{"NOT_A_STORE", embedded.ErrNotAStore},
-	{"FORMAT", embedded.ErrNewerFormat},
-	{"DAMAGED", embedded.ErrDataMissing},
-	{"DAMAGED", embedded.ErrCorrupt},
-	{"READ_ONLY", embedded.ErrReadOnly},
-	{"NO_LEDGER", store.ErrNoLedger},
-	{"FORMAT", store.ErrFormat},
-	{"TIMEOUT", kv.ErrTimedOut},
-	{"TIMEOUT", context.DeadlineExceeded},
-}
-
-func storeProblem(err error) string {
-	for _, p := range storeProblems {
-		if errors.Is(err, p.is) {
-			return p.name
-		}
-	}
-	return "OTHER"
-}
-
 // storeReport is what a check found.
 type storeReport struct {
 	Store   string `json:"store"`
@@ -114,7 +80,7 @@ func (s *storeCheck) Run(c *cli) error {
 	}
 	rep := &storeReport{Store: loc.String(), Engine: loc.kind}
 	err = s.bounded(c, func(c *cli, step func(string)) error { return loc.inspect(c, rep, step) })
-	if err != nil {
+	if err = loc.explain(err); err != nil {
 		if !c.JSON {
 			return err
 		}
@@ -126,8 +92,8 @@ func (s *storeCheck) Run(c *cli) error {
 	if c.JSON {
 		return c.printJSON(rep)
 	}
-	c.printf(" store        %s\n engine       %s\n format       %d\n incarnation  %d\n write        %.2f ms\n read         %.2f ms\nstore: ok\n",
-		rep.Store, rep.Version, rep.Format, rep.Incarnation, rep.WriteMS, rep.ReadMS)
+	c.printf(" store        %s\n engine       %s\n format       %d\n incarnation  %d\n", rep.Store, rep.Version, rep.Format, rep.Incarnation)
+	c.printf(" write        %.2f ms\n read         %.2f ms\nstore: ok\n", rep.WriteMS, rep.ReadMS)
 	return nil
 }
 
@@ -251,7 +217,7 @@ func (s *storeIncarnation) Run(c *cli) error {
 	case kv.OutcomeOf(err) == kv.Unknown:
 		return fmt.Errorf("%w; the incarnation may have been set: run the same command again", err)
 	case err != nil:
-		return err
+		return loc.explain(err)
 	case c.JSON:
 		return c.printJSON(map[string]any{"store": loc.String(), "incarnation": now, "was": was})
 	case now != was:

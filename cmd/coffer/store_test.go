@@ -33,6 +33,73 @@ func newLedger(t *testing.T) (dir string) {
 	return dir
 }
 
+// firstTable is the path of a store's first table.
+func firstTable(t *testing.T, dir string) string {
+	t.Helper()
+	put(t, dir, map[string]string{"other": "data"}) // opening writes the log's rows into tables
+	tables, err := filepath.Glob(filepath.Join(dir, "data", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("no table: %v", err)
+	}
+	return tables[0]
+}
+
+// damage overwrites four bytes of the store's first table, at a share of its
+// length, and returns the table's path.
+func damage(t *testing.T, dir string, num, den int64) string {
+	t.Helper()
+	table := firstTable(t, dir)
+	f, err := os.OpenFile(table, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("\xde\xad\xbe\xef"), st.Size()*num/den); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// A damaged file is named by every command that reads it, and what to do.
+func TestDamagedStore(t *testing.T) {
+	dir := newLedger(t)
+	table := damage(t, dir, 1, 10)
+	for _, args := range [][]string{
+		{"store", "check"},
+		{"audit"},
+		{"expiry", "rebuild"},
+		{"store", "incarnation"},
+		{"store", "incarnation", "--set", "2"},
+		{"serve", "--listen", "127.0.0.1:0", "--log-level", "error"},
+	} {
+		code, out, errs := coffer(t, append(args, "--store", dir)...)
+		if code != exitFailed || out != "" {
+			t.Errorf("%v: exit code %d\n%s", args, code, out)
+		}
+		contains(t, errs, "coffer: DAMAGED: ", ": store is damaged: "+table+": ", "; restore "+dir+" from a backup\n")
+		if strings.Contains(errs, "transaction") || strings.Contains(errs, "send the same") || strings.Count(errs, "restore") != 1 || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: %s", args, errs)
+		}
+	}
+	_, out, _ := coffer(t, "store", "check", "--store", dir, "--json")
+	if got := decode[checked](t, out); got.OK || got.Problem != "DAMAGED" || !strings.Contains(got.Error, table) {
+		t.Errorf("check --json: %+v", got)
+	}
+	_, out, _ = coffer(t, "audit", "--store", dir, "--json")
+	type failure struct {
+		Error struct{ Message, Problem string }
+	}
+	if got := decode[failure](t, out).Error; got.Problem != "DAMAGED" || !strings.Contains(got.Message, table) {
+		t.Errorf("audit --json: %+v", got)
+	}
+}
+
 func TestStoreCheck(t *testing.T) {
 	dir := newLedger(t)
 	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", " ms\n", "\nstore: ok\n")
@@ -70,44 +137,59 @@ func TestStoreCheckExplains(t *testing.T) {
 	for _, tc := range []struct {
 		problem string
 		words   string
+		next    string
 		place   func(t *testing.T) string
 	}{
-		{"NOT_A_STORE", "there is no store to read", func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }},
-		{"NOT_A_STORE", `it holds "letter"`, func(t *testing.T) string {
+		{"NOT_A_STORE", "there is no store to read", "name the directory of a store", func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }},
+		{"NOT_A_STORE", `it holds "letter"`, "choose an empty or absent directory", func(t *testing.T) string {
 			dir := t.TempDir()
 			return dir + with(t, filepath.Join(dir, "letter"), "hello")
 		}},
-		{"OTHER", "is a file; name the directory of a store", func(t *testing.T) string {
+		{"OTHER", "is a file; name the directory of a store", "name the directory", func(t *testing.T) string {
 			file := filepath.Join(t.TempDir(), "f")
 			return file + with(t, file, "")
 		}},
-		{"IN_USE", "stop that process, or choose another directory", func(t *testing.T) string {
+		{"IN_USE", "stop that process, or choose another directory", "stop that process", func(t *testing.T) string {
 			dir := t.TempDir()
 			serve(t, dir)
 			return dir
 		}},
-		{"NO_LEDGER", "there is no ledger in the store", func(t *testing.T) string {
+		{"NO_LEDGER", "there is no ledger in the store", "start a node with --store embedded:", func(t *testing.T) string {
 			dir := t.TempDir()
 			put(t, dir, map[string]string{"other": "data"})
 			return dir
 		}},
-		{"FORMAT", "format 9, this version reads 1", func(t *testing.T) string {
+		{"FORMAT", "format 9, this version reads 1", "use the version of coffer that wrote it", func(t *testing.T) string {
 			dir := t.TempDir()
 			put(t, dir, map[string]string{"coffer\x02M\x00\x02format\x00": "\x00\x00\x00\x00\x00\x00\x00\x09"})
 			return dir
 		}},
-		{"FORMAT", "format 7, this build knows up to 1", func(t *testing.T) string {
+		{"FORMAT", "format 7, this build knows up to 1", "use the version that wrote it", func(t *testing.T) string {
 			dir := newLedger(t)
 			return dir + with(t, filepath.Join(dir, "STORE"), "coffer store\nformat 7\n")
 		}},
-		{"DAMAGED", "restore", func(t *testing.T) string {
+		{"DAMAGED", "the store's data is missing: L0: ", "/data from a backup", func(t *testing.T) string {
+			dir := newLedger(t)
+			if err := os.Remove(firstTable(t, dir)); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}},
+		{"DAMAGED", "restore", " from a backup", func(t *testing.T) string {
+			dir := newLedger(t)
+			if err := os.Truncate(firstTable(t, dir), 100); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}},
+		{"DAMAGED", "restore", " from a backup", func(t *testing.T) string {
 			dir := newLedger(t)
 			if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
 				t.Fatal(err)
 			}
 			return dir
 		}},
-		{"DAMAGED", "restore", func(t *testing.T) string {
+		{"DAMAGED", "restore", " from a backup", func(t *testing.T) string {
 			dir := newLedger(t)
 			names, err := filepath.Glob(filepath.Join(dir, "data", "MANIFEST-*"))
 			if err != nil || len(names) == 0 {
@@ -121,7 +203,8 @@ func TestStoreCheckExplains(t *testing.T) {
 	} {
 		t.Run(tc.problem+" "+tc.words, func(t *testing.T) {
 			place := tc.place(t)
-			fails(t, exitFailed, tc.words, "store", "check", "--store", place, "--timeout", patience.String())
+			_, _, text := coffer(t, "store", "check", "--store", place, "--timeout", patience.String())
+			contains(t, text, "coffer: "+strings.TrimPrefix(tc.problem+": ", "OTHER: "), tc.words, tc.next)
 			code, out, errs := coffer(t, "store", "check", "--store", place, "--json", "--timeout", patience.String())
 			if got := decode[checked](t, out); code != exitFailed || got.OK || got.Problem != tc.problem || !strings.Contains(got.Error, tc.words) || !strings.Contains(errs, tc.words) {
 				t.Errorf("exit code %d, %+v; want the problem %s and %q\n%s", code, got, tc.problem, tc.words, errs)
