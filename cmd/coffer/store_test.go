@@ -17,6 +17,7 @@ type checked struct {
 	Store, Engine, Version, Problem, Error string
 	OK                                     bool
 	Format, Incarnation                    uint64
+	VerifiedBytes                          *int64  `json:"verified_bytes"`
 	WriteMS                                float64 `json:"write_ms"`
 	ReadMS                                 float64 `json:"read_ms"`
 }
@@ -100,11 +101,20 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
+// A check finds what is damaged also where no row is.
+func TestStoreCheckReadsAll(t *testing.T) {
+	for _, at := range []int64{0, 30, 50, 70, 90, 99} {
+		dir := newLedger(t)
+		table := damage(t, dir, at, 100)
+		fails(t, exitFailed, "store is damaged: "+table+": ", "store", "check", "--store", dir)
+	}
+}
+
 func TestStoreCheck(t *testing.T) {
 	dir := newLedger(t)
-	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", " ms\n", "\nstore: ok\n")
+	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", "checksums    right, in ", " ms\n", "\nstore: ok\n")
 	got := decode[checked](t, must(t, "store", "check", "--store", "embedded:"+dir, "--json", "--timeout", patience.String()))
-	if !got.OK || got.Engine != "embedded" || got.Format != 1 || got.Incarnation != 1 || got.WriteMS <= 0 || got.ReadMS < 0 || got.Problem != "" {
+	if !got.OK || got.Engine != "embedded" || got.Format != 1 || got.Incarnation != 1 || got.VerifiedBytes == nil || *got.VerifiedBytes <= 0 || got.WriteMS <= 0 || got.ReadMS < 0 || got.Problem != "" {
 		t.Errorf("check --json: %+v", got)
 	}
 	checkAudit(t, must(t, "audit", "--store", dir))
