@@ -102,11 +102,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := engine.Close(); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("close store: %w", cerr))
-		}
-	}()
+	defer func() { err = closeEngine(engine, err) }()
 	p, err := n.assemble(ctx, engine)
 	if err != nil {
 		return err
@@ -245,6 +241,11 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	}
 	g.Go(func() error {
 		<-gctx.Done()
+		// A part has failed, rather than the caller asked for the end. Whoever
+		// reads the log must not have to wait for the drain to see why.
+		if cause := context.Cause(gctx); !errors.Is(cause, context.Cause(ctx)) {
+			n.log.Error().Err(cause).Msg("failed")
+		}
 		return n.drain(ctx, stopScan, stopMembers, p)
 	})
 	n.log.Info().Str("url", url).Str("store", n.cfg.Store).Str("node_id", n.cfg.NodeID).Str("version", n.deps.Version).Msg("serving")
@@ -284,24 +285,6 @@ func (p *parts) lead(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
-}
-
-// watchEngine returns when the engine says that it has failed for good, such as
-// after a disk fault. Then the node ends, and what starts it again recovers.
-func watchEngine(ctx context.Context, engine kv.Store) error {
-	e, ok := engine.(interface {
-		Failed() <-chan struct{}
-		Failure() error
-	})
-	if !ok {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-e.Failed():
-		return fmt.Errorf("store failed: %w; what was acknowledged is on disk: repair the disk and start the node again", e.Failure())
-	}
 }
 
 // drain ends the node in order: not ready, its buckets with the other nodes, no new commands, no new
