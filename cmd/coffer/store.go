@@ -51,9 +51,11 @@ says what to do:
   TIMEOUT           no answer within --timeout
 
 Of an embedded store it first reads every table of rows, whole, and compares all
-checksums; its log is read as at every start. That takes as long as the disk
-needs for it, and --timeout does not bound it. A cluster checks its own files.
-Whether the rows add up to a ledger is what "coffer audit --store" checks.
+checksums. That takes as long as the disk needs for it, and --timeout does not
+bound it. Its log is read as at every start: it ends at the first record that is
+not whole, as after a loss of power, which is not called damage. A cluster checks
+its own files. Whether the rows add up to a ledger is what "coffer audit --store"
+checks.
 
 One fault comes before coffer runs: a build with -tags fdb on a machine without
 the client library ends with the system's "error while loading shared libraries:
@@ -106,7 +108,7 @@ func (s *storeCheck) Run(c *cli) error {
 	}
 	c.printf(" store        %s\n engine       %s\n format       %d\n incarnation  %d\n", rep.Store, rep.Version, rep.Format, rep.Incarnation)
 	if rep.VerifiedBytes != nil {
-		c.printf(" checksums    right, in %d bytes of tables\n", *rep.VerifiedBytes)
+		c.printf(" checksums    right, in all %d bytes of tables\n", *rep.VerifiedBytes)
 	}
 	c.printf(" write        %.2f ms\n read         %.2f ms\nstore: ok\n", rep.WriteMS, rep.ReadMS)
 	return nil

@@ -112,7 +112,7 @@ func TestStoreCheckReadsAll(t *testing.T) {
 
 func TestStoreCheck(t *testing.T) {
 	dir := newLedger(t)
-	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", "checksums    right, in ", " ms\n", "\nstore: ok\n")
+	contains(t, must(t, "store", "check", "--store", dir, "--timeout", patience.String()), "embedded", "format       1\n", "incarnation  1\n", "checksums    right, in all ", " ms\n", "\nstore: ok\n")
 	got := decode[checked](t, must(t, "store", "check", "--store", "embedded:"+dir, "--json", "--timeout", patience.String()))
 	if !got.OK || got.Engine != "embedded" || got.Format != 1 || got.Incarnation != 1 || got.VerifiedBytes == nil || *got.VerifiedBytes <= 0 || got.WriteMS <= 0 || got.ReadMS < 0 || got.Problem != "" {
 		t.Errorf("check --json: %+v", got)
