@@ -52,9 +52,9 @@ says what to do:
 
 Of an embedded store it first reads every table of rows, whole, and compares all
 checksums. That takes as long as the disk needs for it, and --timeout does not
-bound it. Its log is read as at every start: it ends at the first record that is
-not whole, as after a loss of power, which is not called damage. A cluster checks
-its own files. Whether the rows add up to a ledger is what "coffer audit --store"
+bound it. Its log is read as at every start, and damage is found there but for the
+last 32 KiB, where it reads as the torn end that a loss of power leaves. A cluster
+checks its own files. Whether the rows add up to a ledger is what "coffer audit --store"
 checks.
 
 One fault comes before coffer runs: a build with -tags fdb on a machine without
@@ -62,7 +62,7 @@ the client library ends with the system's "error while loading shared libraries:
 libfdb_c.so" and exit code 127. Install the FoundationDB client package there.
 
 Examples:
-  coffer store check --store /var/lib/coffer
+  coffer store check --store /var/lib/coffer/store
   coffer store check --store fdb:/etc/foundationdb/fdb.cluster --timeout 5s --json`
 }
 

@@ -87,6 +87,10 @@
 // that met it gets an error that names the file ([ErrCorrupt]), as Open does;
 // reads of other files go on, and so does the process.
 //
+// A log has marks of what was synced before each of its records, so a bad record
+// that synced ones follow in a later block of 32 KiB is damage, too. In the last
+// block it reads as the torn end that a loss of power leaves, and ends the log.
+//
 // The package imports package kv and Pebble. Programs and tests import it,
 // nothing else.
 package embedded

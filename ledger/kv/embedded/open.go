@@ -254,6 +254,13 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 	if err != nil {
 		return 0, writeFault(s.found(err))
 	}
+	if s.fresh {
+		// The engine began its first log before it knew its format, without the
+		// marks of what was synced that tell damage from the torn end of a log.
+		if err := s.db.Flush(); err != nil {
+			return 0, errors.Join(s.found(err), s.db.Close())
+		}
+	}
 	b, closer, err := s.db.Get(reservedKey)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return 0, nil

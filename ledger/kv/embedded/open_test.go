@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"syscall"
@@ -266,4 +267,55 @@ func TestLeakedTransactionIsReaped(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Damage in the midst of a log is no end of it: what follows was acknowledged.
+// The first log of a store is no other than the next.
+func TestDamagedLog(t *testing.T) {
+	for name, again := range map[string]bool{"first log": false, "later log": true} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			s := mustOpen(t, memOptions(mem))
+			if again {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				s = mustOpen(t, memOptions(mem))
+			}
+			for i := range 200 {
+				set(t, s, fmt.Sprint("k", i), make([]byte, 1000))
+			}
+			mem = mem.CrashClone(vfs.CrashCloneCfg{})
+			var log []byte
+			var path string
+			names, err := mem.List("/s/data")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range names {
+				if !strings.HasSuffix(n, ".log") {
+					continue
+				}
+				f, err := mem.Open("/s/data/" + n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(f)
+				_ = f.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(b) > len(log) {
+					log, path = b, "/s/data/"+n
+				}
+			}
+			for i := range 4 {
+				log[100_000+i] ^= 0x55
+			}
+			writeFile(t, mem, path, string(log))
+			if _, err := Open(memOptions(mem)); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("open: %v", err)
+			}
+		})
+	}
 }
