@@ -159,6 +159,9 @@ func TestUnfinishedCreationIsTakenUp(t *testing.T) {
 }
 
 func TestDiskFailureStopsTheStore(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
 	opt := memOptions(vfs.NewMem())
 	opt.Faults = &Faults{}
 	s := mustOpen(t, opt)
