@@ -42,6 +42,14 @@ type traced struct {
 	Correlation string `help:"Tracing id; it has no meaning for the ledger." placeholder:"ID"`
 }
 
+// orderOutcome prints the answer of a command on a benefit that was reserved.
+func (c *cli) orderOutcome(ctx context.Context, s *server, b benefit, o *cofferv1.Outcome, err error) error {
+	if err != nil {
+		return s.refused(ctx, b, err)
+	}
+	return c.outcome(ctx, s, o)
+}
+
 // outcome prints the answer of an order command.
 func (c *cli) outcome(ctx context.Context, s *server, o *cofferv1.Outcome) error {
 	if c.JSON {
@@ -189,10 +197,7 @@ func (o *orderCommit) Run(c *cli) error {
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, AmountMinor: amount,
 			Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
 		})
-		if err != nil {
-			return s.refused(ctx, o.benefit, err)
-		}
-		return c.outcome(ctx, s, res)
+		return c.orderOutcome(ctx, s, o.benefit, res, err)
 	})
 }
 
@@ -249,10 +254,7 @@ func (o *orderRelease) Run(c *cli) error {
 		res, err := s.Release(ctx, &cofferv1.ReleaseRequest{
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
 		})
-		if err != nil {
-			return s.refused(ctx, o.benefit, err)
-		}
-		return c.outcome(ctx, s, res)
+		return c.orderOutcome(ctx, s, o.benefit, res, err)
 	})
 }
 
@@ -276,9 +278,6 @@ func (o *orderReclaim) Run(c *cli) error {
 		res, err := s.Reclaim(ctx, &cofferv1.ReclaimRequest{
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, OperationId: o.Operation, CorrelationId: o.Correlation,
 		})
-		if err != nil {
-			return s.refused(ctx, o.benefit, err)
-		}
-		return c.outcome(ctx, s, res)
+		return c.orderOutcome(ctx, s, o.benefit, res, err)
 	})
 }

@@ -55,10 +55,7 @@ func (o *orderReverse) Run(c *cli) error {
 		res, err := s.Reverse(ctx, &cofferv1.ReverseRequest{
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, AmountMinor: amount, Lines: lines, CorrelationId: o.Correlation,
 		})
-		if err != nil {
-			return s.refused(ctx, o.benefit, err)
-		}
-		return c.outcome(ctx, s, res)
+		return c.orderOutcome(ctx, s, o.benefit, res, err)
 	})
 }
 
@@ -125,10 +122,7 @@ func (o *orderReinstate) Run(c *cli) error {
 		res, err := s.Reinstate(ctx, &cofferv1.ReinstateRequest{
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, RefundId: o.Refund, CorrelationId: o.Correlation,
 		})
-		if err != nil {
-			return s.refused(ctx, o.benefit, err)
-		}
-		return c.outcome(ctx, s, res)
+		return c.orderOutcome(ctx, s, o.benefit, res, err)
 	})
 }
 

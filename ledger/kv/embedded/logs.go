@@ -16,8 +16,9 @@ import (
 // goroutine stays in the file system for good. It holds the engine's lock on
 // commits and none that a read needs.
 //
-// Everywhere else the engine is told of the fault: it returns it, tells
-// onBackgroundError, or calls Fatalf.
+// A folder that cannot be synced while a marker moves in it would be a panic, too,
+// and stops the store instead. Everywhere else the engine is told of the fault: it
+// returns it, tells onBackgroundError, or calls Fatalf.
 type logFS struct {
 	vfs.FS
 	s *Store
