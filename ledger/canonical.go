@@ -57,6 +57,9 @@ func (c *Command) added() []string {
 	var values []string
 	switch c.Op {
 	case OpReserve:
+		if c.Quote == nil {
+			return nil
+		}
 		values = c.Quote.canonical()
 	case OpReverse:
 		values = []string{canonicalLines(c.Lines)}

@@ -56,8 +56,31 @@ func (e *Executor) SetPeers(p Peers) { e.peers = p }
 // UNAVAILABLE if the command certainly did not start, and OUTCOME_UNKNOWN if
 // it may take effect.
 func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, error) {
-	r := e.DoAll(ctx, []ledger.Command{c})[0]
-	return r.Result, r.Err
+	o, _ := singles.Get().(*single) // the pool holds nothing else
+	o.tasks[0].cmd = c
+	r, ended := e.run(ctx, &o.group, o.tasks[:], o.replies[:], o.open[:0])
+	res, err := r[0].Result, r[0].Err
+	if ended {
+		o.reset()
+		singles.Put(o)
+	}
+	return res, err
+}
+
+// single is what a call of one command needs. Once its group has ended nobody
+// looks at it but the caller, so it serves another call then.
+type single struct {
+	group   group
+	tasks   [1]task
+	replies [1]ledger.Reply
+	open    [1]*task
+}
+
+var singles = sync.Pool{New: func() any { return &single{group: group{done: make(chan struct{}, 1)}} }}
+
+func (o *single) reset() {
+	o.group.e, o.group.here = nil, false
+	o.tasks, o.replies, o.open = [1]task{}, [1]ledger.Reply{}, [1]*task{}
 }
 
 // DoAll runs many commands and returns one reply each, in order. Commands on
@@ -70,14 +93,26 @@ func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Re
 
 // doAll runs commands; here keeps them on this node.
 func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) []ledger.Reply {
-	g, tasks, replies, open := newGroup(len(cmds))
-	g.e, g.here, g.done = e, here, make(chan struct{})
-	g.left.Store(int64(len(cmds)) + 1)
-	refuse := e.admit(len(cmds))
-	term := store.TermOf(ctx)
+	tasks := make([]task, len(cmds))
 	for i := range cmds {
+		tasks[i].cmd = cmds[i]
+	}
+	g := &group{here: here, done: make(chan struct{}, 1)}
+	replies, _ := e.run(ctx, g, tasks, make([]ledger.Reply, len(cmds)), make([]*task, 0, len(cmds)))
+	return replies
+}
+
+// run runs the commands of one call, whose tasks hold them, and returns one
+// reply each. open is an empty slice with room for all. ended: all of them are
+// done, so nobody but the caller has the group and its tasks any more.
+func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []ledger.Reply, open []*task) (_ []ledger.Reply, ended bool) {
+	g.e = e
+	g.left.Store(int64(len(tasks)) + 1)
+	refuse := e.admit(len(tasks))
+	term := store.TermOf(ctx)
+	for i := range tasks {
 		t := &tasks[i]
-		t.group, t.cmd, t.reply = g, cmds[i].Normalize(), &replies[i]
+		t.group, t.cmd, t.reply = g, t.cmd.Normalize(), &replies[i]
 		if term != 0 {
 			t.cmd.Term = term
 		}
@@ -90,36 +125,22 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 		}
 	}
 	if refuse == nil {
-		defer e.release(len(cmds), tasks)
+		defer e.release(len(tasks), tasks)
 		e.dispatch(ctx, open)
 	}
 	g.finish() // the one that kept the group open while tasks were added
 	select {
 	case <-g.done:
+		ended = true
 	case <-ctx.Done(): // answers that are still to come must not change those that are given now
 		replies = takeAll(ctx, tasks)
 	}
 	for i := range tasks {
-		if !here { // the node that forwarded may still take the command itself
+		if !g.here { // the node that forwarded may still take the command itself
 			replies[i] = e.skip(&tasks[i].cmd, replies[i])
 		}
 	}
-	return replies
-}
-
-// newGroup makes what a call of n commands needs, in one piece for the call of
-// one.
-func newGroup(n int) (g *group, tasks []task, replies []ledger.Reply, open []*task) {
-	if n == 1 {
-		one := new(struct {
-			group
-			tasks   [1]task
-			replies [1]ledger.Reply
-			open    [1]*task
-		})
-		return &one.group, one.tasks[:], one.replies[:], one.open[:0]
-	}
-	return new(group), make([]task, n), make([]ledger.Reply, n), make([]*task, 0, n)
+	return replies, ended
 }
 
 // dispatch routes tasks and puts them into their queues, in order.

@@ -25,13 +25,15 @@ type group struct {
 	e    *Executor
 	here bool // forward nothing
 	left atomic.Int64
+	// done has room for the one signal that all have ended. Who sends it looks at
+	// nothing of the group, or of its tasks, after that.
 	done chan struct{}
 	mu   sync.Mutex // orders park and finish
 }
 
 func (g *group) finish() {
 	if g.left.Add(-1) == 0 {
-		close(g.done)
+		g.done <- struct{}{}
 	}
 }
 
@@ -262,9 +264,23 @@ func (q *queue) next() []*task {
 	return nil
 }
 
+// scratch is the memory of one batch, used again by others.
+type scratch struct {
+	cmds []ledger.Command // as the store gets them
+	out  []store.Applied  // its answers
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
 // commit runs one batch and answers its commands.
 func (q *queue) commit(batch []*task) {
-	out, err := q.apply(batch)
+	sc, _ := scratches.Get().(*scratch) // the pool holds nothing else
+	defer func() {                      // the store keeps nothing of it
+		clear(sc.cmds)
+		clear(sc.out)
+		scratches.Put(sc)
+	}()
+	out, err := q.apply(batch, sc)
 	if err != nil {
 		if len(batch) > 1 && splits(err) {
 			q.e.count.splits.Add(1)
@@ -290,23 +306,15 @@ func (q *queue) commit(batch []*task) {
 	}
 }
 
-// commandBufs are what batches hand to the store, used again by others.
-var commandBufs = sync.Pool{New: func() any { return new([]ledger.Command) }}
-
 // apply runs the store's transaction. The batch serves many callers, so its
 // context is its own. A panic outside of a command's decision may have
 // happened anywhere: what became of the batch is unknown.
-func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
-	buf, _ := commandBufs.Get().(*[]ledger.Command) // the pool holds nothing else
-	cmds := slices.Grow((*buf)[:0], len(batch))[:len(batch)]
-	defer func() { // the store keeps nothing of them
-		clear(cmds)
-		*buf = cmds
-		commandBufs.Put(buf)
-	}()
+func (q *queue) apply(batch []*task, sc *scratch) (out []store.Applied, err error) {
+	sc.cmds = slices.Grow(sc.cmds[:0], len(batch))[:len(batch)]
+	sc.out = slices.Grow(sc.out[:0], len(batch))[:len(batch)]
 	alone := false
 	for i, t := range batch {
-		cmds[i] = t.cmd
+		sc.cmds[i] = t.cmd
 		alone = alone || t.cmd.Op.OnBudget()
 	}
 	if q.at != nil {
@@ -323,7 +331,7 @@ func (q *queue) apply(batch []*task) (out []store.Applied, err error) {
 		}
 	}()
 	q.e.count.batch(len(batch))
-	out, err = q.e.store.Apply(ctx, q.at, cmds)
+	out, err = q.e.store.ApplyInto(ctx, q.at, sc.cmds, sc.out)
 	attempts := attemptsOf(out, err)
 	if attempts > 1 {
 		q.e.count.conflicts.Add(1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -115,6 +116,60 @@ func TestUsedMemoryKeepsNothing(t *testing.T) {
 	}
 }
 
+// So does what calls of one command need: each gets the answer of its own
+// command, also beside callers that leave while theirs is queued or runs.
+func TestUsedCallsKeepNothing(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.BatchLimit = 4
+	h := open(t, cfg)
+	b := h.funded("B", 2, 1e9, ledger.Policy{})
+	const callers, calls = 16, 100
+	var stayed, answered atomic.Int64
+	var wg sync.WaitGroup
+	for caller := range callers {
+		rnd := rand.New(rand.NewPCG(7, uint64(caller)))
+		wg.Go(func() {
+			for call := range calls {
+				ctx, leave := context.WithCancel(t.Context())
+				id := calls*caller + call
+				c := reserve(b, id, int64(id+1))
+				left := false
+				switch rnd.IntN(4) {
+				case 0:
+					left = true
+					go leave()
+				case 1:
+					c.Currency = "XXX"
+				default:
+					stayed.Add(1)
+				}
+				got, err := h.Do(ctx, c)
+				leave()
+				var rej *ledger.Rejection
+				switch {
+				case err == nil && (got.Key != c.Key || got.Outcome.Amount != c.Amount || c.Currency == "XXX"):
+					t.Errorf("%s of %d got %+v", c.Key, c.Amount, got)
+				case err == nil && !left:
+					answered.Add(1)
+				case err == nil:
+				case !errors.As(err, &rej) || rej.Code != ledger.Unavailable && rej.Code != ledger.OutcomeUnknown && (rej.Code != ledger.CurrencyMismatch || c.Currency != "XXX"):
+					t.Errorf("%s: %v", c.Key, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := h.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, of := answered.Load(), stayed.Load(); n != of {
+		t.Errorf("%d reserves of %d were accepted", n, of)
+	}
+	if n := h.pending.Load(); n != 0 {
+		t.Errorf("%d commands are still pending", n)
+	}
+}
+
 // meddler is the context of a call that has ended; a batch takes what it finds
 // whenever the context is asked for its cause.
 type meddler struct {
@@ -154,7 +209,7 @@ func TestNothingRunsBehindACommandTurnedAway(t *testing.T) {
 	b := h.funded("B", 1, 1000, ledger.Policy{})
 	full := &ledger.Rejection{Code: ledger.Overloaded, Field: "queue", Message: "is full"}
 	chain := func() (*group, []task, []ledger.Reply) {
-		g := &group{e: h.Executor, done: make(chan struct{})}
+		g := &group{e: h.Executor, done: make(chan struct{}, 1)}
 		g.left.Store(3)
 		tasks, replies := make([]task, 3), make([]ledger.Reply, 3)
 		for i := range tasks {

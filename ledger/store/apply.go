@@ -36,6 +36,12 @@ type Applied struct {
 // OUTCOME_UNKNOWN, or one that means nothing was done. ErrTooLarge in its
 // chain says that a smaller batch may fit.
 func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Command) ([]Applied, error) {
+	return s.ApplyInto(ctx, at, cmds, nil)
+}
+
+// ApplyInto is Apply with its answers in buf, if that has room for all of them.
+// The store keeps neither cmds nor buf.
+func (s *Store) ApplyInto(ctx context.Context, at *ledger.BucketID, cmds []ledger.Command, buf []Applied) ([]Applied, error) {
 	now := s.now()
 	var out []Applied
 	var maybe []attempted
@@ -59,7 +65,8 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 		if err := b.load(cmds); err != nil {
 			return err
 		}
-		out = make([]Applied, len(cmds))
+		out = answersIn(buf, len(cmds))
+		buf = nil // an attempt that may have landed keeps its answers
 		for i := range cmds {
 			if err := b.run(&cmds[i], &out[i]); err != nil {
 				return err
@@ -77,6 +84,16 @@ func (s *Store) Apply(ctx context.Context, at *ledger.BucketID, cmds []ledger.Co
 		out[i].Attempts = attempts
 	}
 	return out, nil
+}
+
+// answersIn gives n empty answers, in buf if that has room.
+func answersIn(buf []Applied, n int) []Applied {
+	if cap(buf) < n {
+		return make([]Applied, n)
+	}
+	buf = buf[:n]
+	clear(buf)
+	return buf
 }
 
 // attempted remembers what an attempt of the transaction would write, so that

@@ -2,10 +2,14 @@ package store
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 )
+
+// entrySize is what an encoded entry of a common order takes, about.
+const entrySize = 160
 
 // touch marks a bucket as changed and applies an entry to it: its balances
 // become the entry's, and the entry joins the bucket's next block.
@@ -18,6 +22,9 @@ func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	st.exists = true
 	st.Balances = en.After
 	st.Seq = en.Seq
+	if st.writer.count == 0 {
+		st.writer.entries = slices.Grow(st.writer.entries, min(entrySize*b.commands, maxBlockBytes))
+	}
 	st.writer.add(en)
 	if len(st.writer.entries) >= maxBlockBytes-2048 {
 		st.full = append(st.full, st.writer)
@@ -58,14 +65,16 @@ func (b *batch) addDue(a *ledger.Attempt, k ledger.OrderKey, seq uint64) {
 // tell that this one landed.
 func (b *batch) flush() attempted {
 	var mark attempted
+	var v []byte
 	for _, r := range b.rows {
 		if !r.dirty {
 			continue
 		}
-		v := encodeReservation(&r.Reservation)
+		v = appendReservation(v[:0], &r.Reservation)
 		b.tx.Set(r.key, v)
 		if len(b.order) == 0 {
 			mark.rows = append(mark.rows, kv.KeyValue{Key: r.key, Value: v})
+			v = nil // the mark keeps it
 		}
 	}
 	for id, st := range b.budgets {

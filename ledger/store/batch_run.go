@@ -99,7 +99,8 @@ func (b *batch) place(c *ledger.Command, row *rowState, v *ledger.View) (st *buc
 		want = bs.budget.Route(c.Key)
 	}
 	if b.home == nil || want != *b.home {
-		return nil, &want, nil
+		elsewhere := want
+		return nil, &elsewhere, nil
 	}
 	if st, err = b.bucket(want); err != nil {
 		return nil, nil, err

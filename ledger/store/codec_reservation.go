@@ -13,8 +13,8 @@ const (
 	placeOther
 )
 
-func encodeReservation(r *ledger.Reservation) []byte {
-	e := enc(make([]byte, 0, 192+160*len(r.Attempts)))
+func appendReservation(to []byte, r *ledger.Reservation) []byte {
+	e := enc(slices.Grow(to, 192+160*len(r.Attempts)))
 	e.u(codecVersion)
 	e.u(uint64(r.EventSeq))
 	e.u(uint64(len(r.Attempts)))

@@ -15,6 +15,8 @@ import (
 )
 
 // bare is a store without an engine: enough for keys and values.
+func encodeReservation(r *ledger.Reservation) []byte { return appendReservation(nil, r) }
+
 func bare() *Store { return &Store{opt: Options{Prefix: []byte("coffer")}} }
 
 // Generators of values as the ledger makes them.
