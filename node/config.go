@@ -58,6 +58,7 @@ type Config struct {
 	HTTP      HTTP                 `yaml:"http"`
 	API       rpc.Config           `yaml:"api"`
 	Log       Log                  `yaml:"log"`
+	Tracing   Tracing              `yaml:"tracing"`
 	Shutdown  Shutdown             `yaml:"shutdown"`
 	Cluster   Cluster              `yaml:"cluster"`
 	Debug     Debug                `yaml:"debug"`
@@ -156,6 +157,7 @@ func DefaultConfig() Config {
 		},
 		API:      rpc.DefaultConfig(),
 		Log:      Log{Level: "info", Format: "auto"},
+		Tracing:  Tracing{OneIn: 100},
 		Shutdown: Shutdown{Timeout: 20 * time.Second},
 		Cluster:  defaultCluster(),
 	}
@@ -196,6 +198,7 @@ func (c Config) Validate() error {
 	default:
 		f.add("log.format", c.Log.Format, "auto, json or console")
 	}
+	c.Tracing.validate(f)
 	f.duration("shutdown.delay", c.Shutdown.Delay, 0, 5*time.Minute)
 	f.duration("shutdown.timeout", c.Shutdown.Timeout, 100*time.Millisecond, 10*time.Minute)
 	c.validateCluster(f)

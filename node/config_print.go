@@ -95,6 +95,9 @@ var settingDocs = map[string]string{
 	"api.max_message_bytes": "Largest request, after decompression (bytes).",
 	"api.reflection":        "Answer gRPC reflection, which describes the API to tools.",
 
+	"tracing.endpoint": "Collector that takes spans of calls, as OTLP over HTTP: a URL such as http://127.0.0.1:4318. Empty: nothing is traced.",
+	"tracing.one_in":   "Of so many calls that belong to no trace one begins a trace; calls with a trace follow their caller (calls).",
+
 	"log.level":  "debug, info, warn or error.",
 	"log.format": "json, console, or auto: console on a terminal, else json.",
 

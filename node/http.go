@@ -62,6 +62,7 @@ func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (h
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },
 		Registerer: reg,
+		Tracer:     n.tracer,
 		Log:        n.log.With().Str("part", "rpc").Logger(),
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -60,6 +61,7 @@ type Node struct {
 	draining atomic.Bool
 	leaving  chan struct{} // closed when the drain begins
 	pause    func(time.Duration)
+	tracer   trace.Tracer // nil: nothing is traced
 }
 
 // New checks the configuration and wires the node. It opens nothing.
@@ -103,6 +105,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = closeEngine(engine, err) }()
+	endTracing, err := n.trace(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTracing(ctx)
 	p, err := n.assemble(ctx, engine)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/coffer-ledger/coffer/ledger"
 )
@@ -100,6 +101,9 @@ func logCall(ctx context.Context, log zerolog.Logger, procedure, code string, to
 	ev = ev.Str("procedure", procedure).Str("code", code).Float64("took_ms", float64(took.Microseconds())/1000)
 	if info, ok := connect.CallInfoForServerContext(ctx); ok {
 		ev = ev.Str("protocol", info.Protocol).Str("peer", info.PeerAddr)
+	}
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		ev = ev.Stringer("trace_id", span.TraceID())
 	}
 	if err != nil {
 		ev = ev.Err(err)

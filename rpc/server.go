@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	connectv1 "connectrpc.com/connect"
@@ -14,6 +15,7 @@ import (
 	"connectrpc.com/grpcreflect/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
@@ -94,6 +96,8 @@ type Deps struct {
 	Status func(ctx context.Context) Status
 	// Ready answers health checks; nil is always ready.
 	Ready func() bool
+	// Tracer makes a span of each call; nil: none is made.
+	Tracer trace.Tracer
 	// Registerer takes the metrics; nil keeps them unregistered.
 	Registerer prometheus.Registerer
 	// Log gets one line a call at debug level, and an error for each defect.
@@ -139,12 +143,16 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	}
 	m := newMetrics(deps.Registerer)
 	s := &Server{cfg: cfg, ready: deps.Ready, mux: http.NewServeMux(), leaving: deps.Leaving}
-	s.rpc = connect.NewServer(
+	interceptors := []connect.ServerInterceptor{
 		observeInterceptor(m, deps.Log),
 		edgeInterceptor,
 		tenantInterceptor(cfg.DefaultTenant),
 		validateInterceptor(validator, cfg.MaxMessageBytes),
-	)
+	}
+	if deps.Tracer != nil {
+		interceptors = slices.Insert(interceptors, 0, traceInterceptor(deps.Tracer))
+	}
+	s.rpc = connect.NewServer(interceptors...)
 	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader, loads: deps.Loads})
 	cofferv1connect.RegisterReservationServiceHandler(s.rpc, &reservationService{exec: deps.Executor, reads: deps.Reader, metrics: m})
 	cofferv1connect.RegisterCreditServiceHandler(s.rpc, &creditService{

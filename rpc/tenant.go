@@ -32,6 +32,7 @@ func tenantInterceptor(fallback string) connect.ServerInterceptor {
 					return r
 				}
 			}
+			markTenant(ctx, tenant)
 			return next(context.WithValue(ctx, tenantKey{}, tenant), spec, stream)
 		}
 	}

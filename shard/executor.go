@@ -109,10 +109,10 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 	g.e = e
 	g.left.Store(int64(len(tasks)) + 1)
 	refuse := e.admit(len(tasks))
-	term := store.TermOf(ctx)
+	term, span := store.TermOf(ctx), recording(ctx)
 	for i := range tasks {
 		t := &tasks[i]
-		t.group, t.cmd, t.reply = g, t.cmd.Normalize(), &replies[i]
+		t.group, t.cmd, t.reply, t.span = g, t.cmd.Normalize(), &replies[i], span
 		if term != 0 {
 			t.cmd.Term = term
 		}

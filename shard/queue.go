@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
@@ -54,6 +56,7 @@ type task struct {
 	routed bool
 	hops   int // how often it changed queue
 	group  *group
+	span   trace.Span // of the call, nil where nobody records it
 	// next is the command of the same call that must come after this one;
 	// waits: this is such a command.
 	next  *task
@@ -280,7 +283,9 @@ func (q *queue) commit(batch []*task) {
 		clear(sc.out)
 		scratches.Put(sc)
 	}()
+	start := time.Now()
 	out, err := q.apply(batch, sc)
+	q.traceBatch(batch, start, out, err)
 	if err != nil {
 		if len(batch) > 1 && splits(err) {
 			q.e.count.splits.Add(1)
