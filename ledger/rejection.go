@@ -74,6 +74,12 @@ const (
 	NodeNotFound     Code = "NODE_NOT_FOUND"
 )
 
+// Reasons of a server that knows its callers.
+const (
+	Unauthenticated  Code = "UNAUTHENTICATED"
+	PermissionDenied Code = "PERMISSION_DENIED"
+)
+
 // Class groups codes by what the caller can do about them. The RPC layer maps
 // each class to a wire code.
 type Class uint8
@@ -87,6 +93,8 @@ const (
 	ClassExhausted                  // a limit is reached; may pass later
 	ClassRetry                      // certainly not done; the same request may be sent again
 	ClassUnknown                    // may have been done: send the same request again, or Resolve
+	ClassStranger                   // the server does not know who calls, and looked at nothing else
+	ClassDenied                     // the caller may not do this; nothing else was looked at
 	ClassDefect                     // a fault of the ledger; tell its operators
 )
 
@@ -150,6 +158,8 @@ var codeTable = []CodeInfo{
 	{SinkLimit, ClassExhausted, false, "delete a sink that is not needed"},
 	{ParkedNotFound, ClassNotFound, false, "list the sink's parked keys again; it may have been retried or skipped"},
 	{NodeNotFound, ClassNotFound, false, "coffer cluster status lists the nodes"},
+	{Unauthenticated, ClassStranger, false, "send a token that is in the server's file, as Authorization: Bearer TOKEN (coffer: --token-file or COFFER_TOKEN)"},
+	{PermissionDenied, ClassDenied, false, "use a token with that role and tenant; coffer token new makes one"},
 	{Overloaded, ClassRetry, false, "wait for the retry delay, then send the same request"},
 	{Draining, ClassRetry, false, "send the same request to another node"},
 	{Unavailable, ClassRetry, false, "send the same request again"},
@@ -172,6 +182,17 @@ var codeIndex = func() map[Code]*CodeInfo {
 func (c Code) SendAgain() bool {
 	class := c.Info().Class
 	return class == ClassRetry || class == ClassUnknown
+}
+
+// Unjudged reports that the command was not looked at: what an earlier sending
+// of it did is as open as before.
+func (c Code) Unjudged() bool {
+	switch c.Info().Class {
+	case ClassRetry, ClassStranger, ClassDenied:
+		return true
+	default:
+		return false
+	}
 }
 
 // Info returns the row of a code. An unknown code is a defect.

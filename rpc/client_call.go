@@ -49,8 +49,8 @@ func callTold[Req, Res any](
 			unknown = true
 		}
 		// A lost attempt stays open until the server has judged its key; "not
-		// done" and "too busy" speak of the last attempt only.
-		v.err.Unknown = unknown && (v.again || v.unknown || v.err.Detail == nil)
+		// done", "too busy" and "may not" speak of the last attempt only.
+		v.err.Unknown = unknown && (v.again || v.unknown || v.err.Detail == nil || v.err.Reason().Unjudged())
 		if !v.again || *attempts >= c.opt.maxAttempts || !wait(ctx, c.delay(*attempts, v.err)) {
 			return nil, v.err.Unknown, v.err
 		}

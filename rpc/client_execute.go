@@ -128,10 +128,10 @@ func (c *Client) execute(ctx context.Context, msgs []*cofferv1.Command) func(con
 }
 
 // settle picks what is known of a command after another answer. An outcome
-// that was unknown stays so when the next attempt was merely not taken.
+// that was unknown stays so when the next attempt was not looked at.
 func settle(before, now *cofferv1.CommandResult) *cofferv1.CommandResult {
 	was, is := before.GetError().GetDetail(), now.GetError().GetDetail()
-	if ledger.Code(was.GetReason()) == ledger.OutcomeUnknown && is != nil && ledger.Code(is.GetReason()).Info().Class == ledger.ClassRetry {
+	if ledger.Code(was.GetReason()) == ledger.OutcomeUnknown && is != nil && ledger.Code(is.GetReason()).Unjudged() {
 		return before
 	}
 	return now

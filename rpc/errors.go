@@ -23,6 +23,8 @@ var wireCodes = map[ledger.Class]connect.Code{
 	ledger.ClassExhausted: connect.CodeResourceExhausted,
 	ledger.ClassRetry:     connect.CodeUnavailable,
 	ledger.ClassUnknown:   connect.CodeDeadlineExceeded,
+	ledger.ClassStranger:  connect.CodeUnauthenticated,
+	ledger.ClassDenied:    connect.CodePermissionDenied,
 	ledger.ClassDefect:    connect.CodeInternal,
 }
 

@@ -21,6 +21,7 @@ func TestEveryLedgerCodeHasAWireCode(t *testing.T) {
 		ledger.IdempotencyConflict: connect.CodeAlreadyExists, ledger.IllegalState: connect.CodeFailedPrecondition,
 		ledger.InsufficientBudget: connect.CodeResourceExhausted, ledger.OperationLimit: connect.CodeResourceExhausted,
 		ledger.Overloaded: connect.CodeUnavailable, ledger.Draining: connect.CodeUnavailable, ledger.Unavailable: connect.CodeUnavailable,
+		ledger.Unauthenticated: connect.CodeUnauthenticated, ledger.PermissionDenied: connect.CodePermissionDenied,
 		ledger.OutcomeUnknown: connect.CodeDeadlineExceeded, ledger.Corrupt: connect.CodeDataLoss, ledger.Internal: connect.CodeInternal,
 	}
 	for _, info := range ledger.Codes() {

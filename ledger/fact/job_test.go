@@ -112,6 +112,7 @@ func TestEveryCodePassesOrIsFinal(t *testing.T) {
 		ledger.CutoffInFuture, ledger.BadPageToken, ledger.JobNotFound, ledger.JobIllegalState, ledger.LeaseLost, ledger.LeaseLimit,
 		ledger.QueueFull, ledger.FactNotFound, ledger.FactIllegalState, ledger.FactLimit,
 		ledger.BadCursor, ledger.EventsTrimmed, ledger.SinkNotFound, ledger.SinkChanged, ledger.SinkLimit, ledger.ParkedNotFound, ledger.NodeNotFound,
+		ledger.Unauthenticated, ledger.PermissionDenied,
 	} {
 		final[c] = true
 	}
