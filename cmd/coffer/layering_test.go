@@ -28,16 +28,17 @@ var mayImport = map[string][]string{
 	"shard":                {"ledger", "ledger/kv", "ledger/store"},
 	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
 	"proto/gen":            {"proto/gen"},
-	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact", "ledger/event"},
+	"rpc":                  {"proto/gen", "shard", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact", "ledger/event", "rpc/access"},
+	"rpc/access":           {"ledger"},
 	"rpc/inbox":            {},
 	"rpc/inbox/inboxtest":  {},
 	"rpc/receiver":         {"ledger", "ledger/event", "rpc/inbox"},
 	"node/relay/sink":      {"ledger", "ledger/event", "rpc/receiver"},
 	"node/relay":           {"node/relay/sink", "ledger", "ledger/event", "ledger/store"},
-	"node":                 {"node", "node/relay", "node/relay/sink", "rpc", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
+	"node":                 {"node", "node/relay", "node/relay/sink", "rpc", "rpc/access", "shard", "shard/intake", "ledger", "ledger/kv", "ledger/store", "ledger/work"},
 	"bench":                {"rpc", "proto/gen", "shard", "ledger", "ledger/store", "ledger/kv"},
 	"cmd": {
-		"bench", "node", "rpc", "rpc/receiver", "proto/gen", "shard", "ledger", "ledger/work", "ledger/event", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
+		"bench", "node", "rpc", "rpc/access", "rpc/receiver", "proto/gen", "shard", "ledger", "ledger/work", "ledger/event", "ledger/store", "ledger/kv", "ledger/kv/embedded", "ledger/kv/fdbkv",
 	},
 }
 
