@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
@@ -14,6 +15,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
+	"github.com/coffer-ledger/coffer/rpc/access"
 )
 
 // noop answers at once: what is left is the cost of the stack.
@@ -39,18 +41,23 @@ func BenchmarkReserve(b *testing.B) {
 	s := connect.NewServer()
 	cofferv1connect.RegisterReservationServiceHandler(s, noop{})
 	connecthttp.Mount(bare, s)
-	full, err := NewServer(DefaultConfig(), Deps{
-		Executor: noop{}, Reader: &fakeStore{}, Maintainer: &fakeStore{}, Registerer: prometheus.NewRegistry(),
-		Status: func(context.Context) Status { return Status{} }, Log: zerolog.Nop(),
-	})
-	if err != nil {
-		b.Fatal(err)
+	full := func(tokens Tokens) http.Handler {
+		s, err := NewServer(DefaultConfig(), Deps{
+			Executor: noop{}, Reader: &fakeStore{}, Maintainer: &fakeStore{}, Registerer: prometheus.NewRegistry(),
+			Status: func(context.Context) Status { return Status{} }, Log: zerolog.Nop(), Tokens: tokens,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
 	}
-	for name, h := range map[string]http.Handler{"bare": bare, "full": full} {
+	r := &ring{t: b}
+	token := r.add("checkout", "shop", access.Service, time.Time{})
+	for name, h := range map[string]http.Handler{"bare": bare, "full": full(nil), "tokens": full(r.tokens)} {
 		b.Run(name, func(b *testing.B) {
 			hs := httptest.NewServer(h)
 			defer hs.Close()
-			c := NewClient(hs.URL)
+			c := NewClient(hs.URL, WithToken(token))
 			defer c.Close()
 			b.SetParallelism(32)
 			b.ReportAllocs()
@@ -63,6 +70,24 @@ func BenchmarkReserve(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// BenchmarkAdmit is what tokens add to a call.
+func BenchmarkAdmit(b *testing.B) {
+	r := &ring{t: b}
+	values := []string{"Bearer " + r.add("checkout", "shop", access.Service, time.Now().Add(time.Hour))}
+	tokens := Tokens(r.tokens)
+	b.ReportAllocs()
+	for b.Loop() {
+		const procedure = cofferv1connect.ReservationServiceReserveProcedure
+		e, rej := tokens.admit(values, procedure, permissions[procedure])
+		if rej != nil {
+			b.Fatal(rej)
+		}
+		if tenant, rej := tenantFor(e, nil, "default"); rej != nil || tenant != "shop" {
+			b.Fatal(tenant, rej)
+		}
 	}
 }
 

@@ -57,6 +57,8 @@ type Client struct {
 
 type clientOptions struct {
 	tenant         string
+	token          string
+	plainToken     bool
 	protocol       Protocol
 	http           *http.Client
 	maxAttempts    int
@@ -69,7 +71,7 @@ type clientOptions struct {
 // Option changes a Client.
 type Option func(*clientOptions)
 
-// WithTenant sends the tenant with every call.
+// WithTenant sends the tenant with every call. A token for one tenant needs none.
 func WithTenant(tenant string) Option { return func(o *clientOptions) { o.tenant = tenant } }
 
 // WithProtocol selects the wire protocol.
@@ -107,6 +109,9 @@ func NewClient(baseURL string, opts ...Option) *Client {
 	if o.http == nil {
 		o.http = newHTTPClient(o.protocol)
 	}
+	if o.token != "" {
+		o.http = withoutRedirects(o.http)
+	}
 	return newClient(baseURL, o)
 }
 
@@ -119,7 +124,11 @@ func newClient(baseURL string, o clientOptions) *Client {
 		topts = append(topts, connecthttp.WithGRPCWeb())
 	case ProtocolConnect:
 	}
-	c := connect.NewClient(connecthttp.NewTransport(o.http, baseURL, topts...), sendTenant(o.tenant))
+	headers := []connect.ClientInterceptor{sendTenant(o.tenant)}
+	if o.token != "" {
+		headers = append(headers, sendToken(&o, baseURL))
+	}
+	c := connect.NewClient(connecthttp.NewTransport(o.http, baseURL, topts...), headers...)
 	client := &Client{
 		budgets:      cofferv1connect.NewBudgetServiceClient(c),
 		reservations: cofferv1connect.NewReservationServiceClient(c),

@@ -1,11 +1,11 @@
 // Package rpc is Coffer on the wire: the Connect services, the one table from
 // domain errors to wire codes, the interceptors and the Go client. It imports
-// ledger, ledger/work, ledger/fact, ledger/event, ledger/store (for its read views) and the
+// ledger, ledger/work, ledger/fact, ledger/event, ledger/store (for its read views), rpc/access and the
 // generated code; what runs commands reaches it through small interfaces.
 //
-//	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ tenant ──▶ validate ──▶ service ──▶ Executor (changes)
-//	          │      metrics,    panics,  header     schema         │
-//	          │      log         errors              rules          └───────▶ Reader   (reads)
+//	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ access ──▶ validate ──▶ service ──▶ Executor (changes)
+//	          │      metrics,    panics,  token,     schema         │
+//	          │      log         errors   tenant     rules          └───────▶ Reader   (reads)
 //	          └────▶ health, reflection
 //
 // One mux speaks Connect (binary and JSON, so that curl works), gRPC and
@@ -31,7 +31,18 @@
 //   - A stream of events keeps nothing for its subscriber: a cursor is the
 //     subscriber's, and what it does not read stays in the store.
 //   - The tenant is a header and never a field, so that no message can name
-//     another tenant's data.
+//     another tenant's data. With tokens the token has the tenant, and the header
+//     may only repeat it.
+//   - Who may call what is one table (permissions.go) with a row for every
+//     procedure, and not a rule at each service: it can be read as a whole, and
+//     a procedure that was forgotten is closed. What other nodes call is not in
+//     it: their certificates are its guard, and the first node has asked for the
+//     token. Health is open, since supervisors have no tokens; reflection takes
+//     any token; metrics speak of all tenants and take one for all of them.
+//   - A caller is known before anything of its payload is read, and that it was
+//     refused says nothing of its command: an outcome that was unknown stays so.
+//   - A stream asks again with each message it sends, so a token that was revoked
+//     or has expired ends it with the next event or heartbeat.
 //   - A command of a batch is checked by itself. Only what makes the message
 //     unreadable, such as a string that is not UTF-8, refuses the whole call;
 //     nothing of it runs then.

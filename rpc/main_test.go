@@ -215,14 +215,22 @@ func (s *syncBuffer) String() string {
 
 func newWorld(t *testing.T, wrap ...func(http.Handler) http.Handler) *world {
 	t.Helper()
+	return newWorldWith(t, func(*Deps) {}, wrap...)
+}
+
+// newWorldWith is newWorld with other dependencies.
+func newWorldWith(t *testing.T, change func(*Deps), wrap ...func(http.Handler) http.Handler) *world {
+	t.Helper()
 	w := &world{exec: &fakeExec{}, store: &fakeStore{}, reg: prometheus.NewRegistry(), logs: &syncBuffer{}, ready: true}
-	server, err := NewServer(DefaultConfig(), Deps{
+	deps := Deps{
 		Executor: w.exec, Reader: w.store, Maintainer: w.store, Registerer: w.reg, Log: zerolog.New(w.logs),
 		Ready: func() bool { return w.ready },
 		Status: func(context.Context) Status {
 			return Status{Version: "v1", NodeID: "n1", Store: "embedded", OldestOverdue: 1500 * time.Millisecond}
 		},
-	})
+	}
+	change(&deps)
+	server, err := NewServer(DefaultConfig(), deps)
 	if err != nil {
 		t.Fatal(err)
 	}

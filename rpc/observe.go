@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/rpc/access"
 )
 
 // metrics are the figures of the RPC layer. Labels are bounded: procedures by
@@ -101,6 +102,9 @@ func logCall(ctx context.Context, log zerolog.Logger, procedure, code string, to
 	ev = ev.Str("procedure", procedure).Str("code", code).Float64("took_ms", float64(took.Microseconds())/1000)
 	if info, ok := connect.CallInfoForServerContext(ctx); ok {
 		ev = ev.Str("protocol", info.Protocol).Str("peer", info.PeerAddr)
+		if id := access.IDOf(tokenIn(info.RequestHeader().Get(authorization))); id != "" {
+			ev = ev.Str("token", id) // the id alone; where the call was refused, one that was claimed
+		}
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		ev = ev.Stringer("trace_id", span.TraceID())

@@ -82,7 +82,11 @@ type Deps struct {
 	FactLists FactLists
 	// Cluster answers GetCluster and DrainNode; nil: this node knows no others.
 	Cluster Cluster
-	// Peers makes the server take commands of other nodes; nil for none.
+	// Tokens makes the server ask each call for a token, and what it may do; nil:
+	// everybody may call, for the tenant that the header names.
+	Tokens Tokens
+	// Peers makes the server take commands of other nodes; nil for none. With
+	// Tokens it must know who is one: commands of theirs need no token.
 	Peers *Peers
 	// Events and EventSignals serve EventService, Sinks and SinkDrivers
 	// SinkService.
@@ -113,6 +117,9 @@ func (d *Deps) validate() error {
 			errs = append(errs, fmt.Errorf("no %s", name))
 		}
 	}
+	if d.Tokens != nil && d.Peers != nil && d.Peers.Allow == nil {
+		errs = append(errs, errors.New("tokens, and no way to tell other nodes from strangers"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -122,9 +129,11 @@ func (d *Deps) validate() error {
 type Server struct {
 	cfg   Config
 	ready func() bool
-	rpc   *connect.Server
-	peers func(connecthttp.ServeMux) // nil: no service for other nodes
-	mux   *http.ServeMux
+	// tokens is nil where everybody may call.
+	tokens Tokens
+	rpc    *connect.Server
+	peers  func(connecthttp.ServeMux) // nil: no service for other nodes
+	mux    *http.ServeMux
 
 	leaving <-chan struct{}
 }
@@ -142,11 +151,15 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("rpc server: compiling the schema's rules: %w", err)
 	}
 	m := newMetrics(deps.Registerer)
-	s := &Server{cfg: cfg, ready: deps.Ready, mux: http.NewServeMux(), leaving: deps.Leaving}
+	s := &Server{cfg: cfg, ready: deps.Ready, tokens: deps.Tokens, mux: http.NewServeMux(), leaving: deps.Leaving}
+	who := tenantInterceptor(cfg.DefaultTenant)
+	if deps.Tokens != nil {
+		who = accessInterceptor(deps.Tokens, cfg.DefaultTenant)
+	}
 	interceptors := []connect.ServerInterceptor{
 		observeInterceptor(m, deps.Log),
 		edgeInterceptor,
-		tenantInterceptor(cfg.DefaultTenant),
+		who,
 		validateInterceptor(validator, cfg.MaxMessageBytes),
 	}
 	if deps.Tracer != nil {
@@ -199,7 +212,11 @@ func (s *Server) Mount(mux connecthttp.ServeMux) {
 	if s.cfg.Reflection {
 		// Reflection has a server of its own: tools call it without a
 		// tenant, and it lists the API's services from the API's server.
-		meta := connect.NewServer(edgeInterceptor)
+		through := []connect.ServerInterceptor{edgeInterceptor}
+		if s.tokens != nil {
+			through = append(through, anyTokenInterceptor(s.tokens))
+		}
+		meta := connect.NewServer(through...)
 		grpcreflect.Register(meta, grpcreflect.WithNamer(grpcreflect.NamerFunc(func() []string { return services })))
 		connecthttp.Mount(mux, meta, opts...)
 	}

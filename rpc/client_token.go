@@ -1,0 +1,62 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"connectrpc.com/connect/v2"
+)
+
+// ErrPlainToken is matched by the error of a call that was not sent, since its
+// token would have left the machine in plain text.
+var ErrPlainToken = errors.New("the token is not sent in plain text to another machine: use https://, or allow it where something else encrypts")
+
+// WithToken shows the token with every call. Redirects are not followed then. Over
+// http:// it is sent to this machine alone, unless [WithPlainToken] is given, too.
+func WithToken(token string) Option { return func(o *clientOptions) { o.token = token } }
+
+// WithPlainToken lets the token be sent over http:// to other machines: for
+// networks where something else encrypts.
+func WithPlainToken() Option { return func(o *clientOptions) { o.plainToken = true } }
+
+// PlainToken reports whether a token would leave this machine in plain text on
+// its way to the server at baseURL.
+func PlainToken(baseURL string) bool {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return true
+	}
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return u.Scheme != "https" && !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback())
+}
+
+// withoutRedirects is the client, but that it takes a redirect for an answer: one
+// from https:// to http:// would take the token along.
+func withoutRedirects(c *http.Client) *http.Client {
+	own := *c
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &own
+}
+
+// sendToken puts the token into each call's headers, or refuses to send it to
+// the server at baseURL.
+func sendToken(o *clientOptions, baseURL string) connect.ClientInterceptor {
+	value, refused := bearer+o.token, !o.plainToken && PlainToken(baseURL)
+	return func(next connect.ClientFunc) connect.ClientFunc {
+		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
+			if refused {
+				return nil, connect.NewError(connect.CodeUnauthenticated, ErrPlainToken.Error()).WithCause(fmt.Errorf("%w: %w", errNotSent, ErrPlainToken))
+			}
+			if info, ok := connect.CallInfoForClientContext(ctx); ok {
+				info.RequestHeader().Set(authorization, value)
+			}
+			return next(ctx, spec)
+		}
+	}
+}
