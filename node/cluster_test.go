@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/kv/testengine"
 	"github.com/coffer-ledger/coffer/node/election"
 	"github.com/coffer-ledger/coffer/rpc"
+	"github.com/coffer-ledger/coffer/rpc/access"
 )
 
 func TestClusterConfig(t *testing.T) {
@@ -51,6 +53,16 @@ func TestClusterConfig(t *testing.T) {
 			c.Listen, c.TLS, c.Cluster.Advertise, c.Cluster.CAFile = "10.0.0.1:7420", TLS{certFile, keyFile}, advertiseAuto, certFile
 		}, ""},
 		"not a url":    {func(c *Config) { c.Cluster.Advertise = "10.0.0.1:7420" }, `cluster.advertise is "10.0.0.1:7420" (allowed: http://HOST:PORT, auto, or empty)`},
+		"tokens alone": {func(c *Config) { c.Tokens = "t.yaml" }, ""},
+		"tokens among strangers": {func(c *Config) {
+			c.Tokens, c.Cluster.Advertise = "t.yaml", advertiseAuto
+		}, `cluster.ca_file is "" (allowed: the authority of the nodes, with tls.cert_file and tls.key_file, where tokens and cluster.advertise or cluster.peers are set`},
+		"tokens among peers": {func(c *Config) {
+			c.Tokens, c.Cluster.Peers, c.Insecure = "t.yaml", "test=10.0.0.1:1", true
+		}, `cluster.ca_file is ""`},
+		"tokens and certificates": {func(c *Config) {
+			c.Tokens, c.Cluster.Advertise, c.TLS, c.Cluster.CAFile = "t.yaml", advertiseAuto, TLS{certFile, keyFile}, certFile
+		}, ""},
 		"no directory": {func(c *Config) { c.Cluster.Peers, c.Cluster.DataDir = "test=127.0.0.1:1", "" }, "cluster.data_dir"},
 		"no patience":  {func(c *Config) { c.Cluster.Peers, c.Cluster.ElectionTimeout = "test=127.0.0.1:1", time.Millisecond }, "cluster.election_timeout is 1ms"},
 	} {
@@ -179,19 +191,19 @@ type open struct{ kv.Store }
 // Close leaves the engine open.
 func (open) Close() error { return nil }
 
-// Between nodes that have certificates of one authority commands are forwarded
-// over mutual TLS, and nobody else can forward any.
-func TestForwardOverTLS(t *testing.T) {
+// pair runs two nodes of this process over one store, with certificates of one
+// authority. pool is for callers.
+func pair(t *testing.T, change func(*Config)) (nodes []*parts, urls []string, pool *x509.CertPool) {
+	t.Helper()
 	testengine.OnlyEmbedded(t, "it shares one store among nodes of this process")
 	certFile, keyFile, pool := certificate(t)
 	engine := testengine.Embedded(t, vfs.NewMem(), nil)
-	var nodes []*parts
-	var urls []string
 	for _, id := range []string{"n1", "n2"} {
 		cfg := testConfig()
 		cfg.NodeID, cfg.TLS = id, TLS{certFile, keyFile}
 		cfg.Cluster.CAFile, cfg.Cluster.Advertise = certFile, advertiseAuto
 		cfg.Cluster.Heartbeat, cfg.Cluster.DeadAfter, cfg.Cluster.ForwardTimeout = 20*time.Millisecond, time.Minute, time.Minute
+		change(&cfg)
 		n, err := New(cfg, Deps{
 			OpenStore: func(context.Context) (kv.Store, error) { return open{engine}, nil }, StoreKind: "embedded", Log: zerolog.Nop(),
 		})
@@ -212,25 +224,58 @@ func TestForwardOverTLS(t *testing.T) {
 		nodes, urls = append(nodes, p), append(urls, r.url)
 	}
 	until(t, "the nodes to see each other", func() bool { return nodes[0].members.Live() == 2 && nodes[1].members.Live() == 2 })
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	defer tr.CloseIdleConnections()
-	c := rpc.NewClient(urls[0], rpc.WithHTTPClient(&http.Client{Transport: tr}))
-	fund(t, c, 16)
-	for i := range 32 {
-		if err := reserve(t.Context(), c, fmt.Sprint("o", i), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+	return nodes, urls, pool
+}
+
+// Between nodes that have certificates of one authority commands are forwarded
+// over mutual TLS, and nobody else can forward any. With tokens it is the same:
+// the first node asks its caller, and no token makes a caller a node.
+func TestForwardOverTLS(t *testing.T) {
+	file, token := tokensFile(t, access.Operator)
+	for name, tokens := range map[string]string{"without tokens": "", "with tokens": file} {
+		t.Run(name, func(t *testing.T) {
+			nodes, urls, pool := pair(t, func(c *Config) { c.Tokens = tokens })
+			tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+			defer tr.CloseIdleConnections()
+			if tokens != "" {
+				nobody := rpc.NewClient(urls[0], rpc.WithHTTPClient(&http.Client{Transport: tr}))
+				if err := reserve(t.Context(), nobody, "o", time.Hour); rpc.ReasonOf(err) != ledger.Unauthenticated {
+					t.Errorf("a caller without a token: %v", err)
+				}
+			}
+			c := rpc.NewClient(urls[0], rpc.WithHTTPClient(&http.Client{Transport: tr}), rpc.WithToken(token))
+			fund(t, c, 16)
+			for i := range 32 {
+				if err := reserve(t.Context(), c, fmt.Sprint("o", i), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := nodes[0].exec.Stats(); s.Forwarded == 0 || s.ForwardFailed != 0 || s.RanHere != 0 {
+				t.Errorf("first node: %+v", s)
+			}
+			cmds := []ledger.Command{{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: "default", Order: "o1", Benefit: "b"}}}
+			// It knows the server and has a caller's token, and shows no certificate.
+			stranger := rpc.NewPeerClientOver("n2", withHeader{tr, "Authorization", "Bearer " + token})
+			if got, err := stranger.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds); err == nil {
+				t.Errorf("a client without a certificate forwards: %+v", got)
+			}
+			got, err := nodes[1].peers.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds)
+			if err != nil || got[0].Err != nil {
+				t.Errorf("a node: %+v, %v", got, err)
+			}
+		})
 	}
-	if s := nodes[0].exec.Stats(); s.Forwarded == 0 || s.ForwardFailed != 0 || s.RanHere != 0 {
-		t.Errorf("first node: %+v", s)
-	}
-	cmds := []ledger.Command{{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: "default", Order: "o1", Benefit: "b"}}}
-	stranger := rpc.NewPeerClientOver("n2", tr) // it knows the server, and shows no certificate
-	if got, err := stranger.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds); err == nil {
-		t.Errorf("a client without a certificate forwards: %+v", got)
-	}
-	got, err := nodes[1].peers.Forward(t.Context(), urls[0], nodes[0].members.Start(), cmds)
-	if err != nil || got[0].Err != nil {
-		t.Errorf("a node: %+v, %v", got, err)
-	}
+}
+
+// withHeader adds a header to each request.
+type withHeader struct {
+	http.RoundTripper
+	name, value string
+}
+
+// RoundTrip sends the request with the header.
+func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(h.name, h.value)
+	return h.RoundTripper.RoundTrip(r)
 }

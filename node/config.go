@@ -41,6 +41,9 @@ type Config struct {
 	Insecure bool `yaml:"insecure"`
 	// Store says where the data is: embedded:DIR (or DIR), fdb:FILE.
 	Store string `yaml:"store"`
+	// Tokens names the file of those who may call. Empty: everybody may, and
+	// names the tenant by a header. It is read again when it changes.
+	Tokens string `yaml:"tokens"`
 
 	TLS      TLS             `yaml:"tls"`
 	Executor shard.Config    `yaml:"executor"`
@@ -202,6 +205,7 @@ func (c Config) Validate() error {
 	f.duration("shutdown.delay", c.Shutdown.Delay, 0, 5*time.Minute)
 	f.duration("shutdown.timeout", c.Shutdown.Timeout, 100*time.Millisecond, 10*time.Minute)
 	c.validateCluster(f)
+	c.validateTokens(f)
 	return errors.Join(f.all...)
 }
 
@@ -210,12 +214,12 @@ func (c Config) validateAddress(f *faults) {
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		f.all = append(f.all, fmt.Errorf("tls.cert_file is %q and tls.key_file is %q (allowed: both or neither)", c.TLS.CertFile, c.TLS.KeyFile))
 	}
-	host, port, err := net.SplitHostPort(c.Listen)
+	_, port, err := net.SplitHostPort(c.Listen)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
 		f.add("listen", c.Listen, "host:port, such as "+DefaultListen)
 		return
 	}
-	if loopback(host) {
+	if !c.beyondLoopback() {
 		return
 	}
 	if !c.TLS.On() && !c.Insecure {
@@ -224,6 +228,12 @@ func (c Config) validateAddress(f *faults) {
 	if c.Debug.Pprof {
 		f.add("debug.pprof", "true", "false unless listen is a loopback address")
 	}
+}
+
+// beyondLoopback reports whether other machines may reach the address.
+func (c Config) beyondLoopback() bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	return err == nil && !loopback(host)
 }
 
 func loopback(host string) bool {

@@ -20,6 +20,7 @@ const envPrefix = "COFFER_"
 // of a node.
 var ownedByCLI = map[string]bool{
 	"COFFER_CONFIG": true, "COFFER_SERVER": true, "COFFER_TENANT": true,
+	"COFFER_TOKEN": true, "COFFER_TOKEN_FILE": true,
 }
 
 // maxConfigBytes bounds a configuration file.

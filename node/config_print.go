@@ -18,6 +18,7 @@ var settingDocs = map[string]string{
 	"listen":   "Address to serve on, host:port. Anything but loopback needs tls, or insecure.",
 	"insecure": "Allow an address beyond loopback without TLS: only where something else encrypts.",
 	"store":    "Where the data is: embedded:DIR, DIR, or fdb:FILE.",
+	"tokens":   "File of the tokens of those who may call (coffer token new); read again when it changes. Empty: everybody may, for every tenant.",
 
 	"tls.cert_file": "Certificate file (PEM). Both files or neither.",
 	"tls.key_file":  "Key file of the certificate (PEM).",

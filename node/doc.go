@@ -19,5 +19,8 @@
 // clean shutdown.
 //
 // One address serves the RPC services (Connect, gRPC, gRPC-Web), /metrics,
-// /healthz (the process lives) and /readyz (it should get traffic).
+// /healthz (the process lives) and /readyz (it should get traffic). With the
+// setting tokens all but the last two ask for a token; the file is read again
+// when it changes, and one with a fault changes nothing. Other nodes show a
+// certificate in place of a token: the first of them has asked its caller.
 package node

@@ -57,7 +57,7 @@ func (n *Node) handler(p *parts, exec rpc.Executor, reg *prometheus.Registry) (h
 	api, err := rpc.NewServer(n.cfg.API, rpc.Deps{
 		Executor: exec, Reader: p.ledger, Loads: p.exec, Maintainer: interruptible{p.ledger, n.leaving},
 		Queue: p.ledger, Facts: p.facts, FactLists: p.ledger, Leaving: n.leaving,
-		Cluster: clusterView{n, p}, Peers: n.forPeers(p),
+		Cluster: clusterView{n, p}, Peers: n.forPeers(p), Tokens: p.known(),
 		Events: p.ledger, EventSignals: p.signals, Sinks: p.ledger, SinkDrivers: p.drivers,
 		Status:     func(ctx context.Context) rpc.Status { return n.status(ctx, p) },
 		Ready:      func() bool { return n.ready(context.Background(), p) == nil },
@@ -127,17 +127,19 @@ func (n *Node) status(ctx context.Context, p *parts) rpc.Status {
 	}
 }
 
-// plain adds what is not RPC to a mux.
+// plain adds what is not RPC to a mux. With tokens, figures and profiles take one;
+// supervisors need none to see whether the node lives.
 func (n *Node) plain(mux *http.ServeMux, p *parts, reg *prometheus.Registry) {
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	figures := func(pattern string, h http.Handler) { mux.Handle(pattern, rpc.GuardMetrics(p.known(), h)) }
+	figures("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answer(w, n.ready(r.Context(), p)) })
 	if n.cfg.Debug.Pprof {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		figures("/debug/pprof/", http.HandlerFunc(pprof.Index))
+		figures("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
+		figures("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
+		figures("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
+		figures("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
 	}
 }
 

@@ -90,6 +90,8 @@ type parts struct {
 	signals *relay.Signals
 	drivers *relay.Drivers
 	http    *http.Server
+	// tokens is nil where everybody may call.
+	tokens *tokens
 	// members is nil where the store belongs to this process alone, peers where
 	// the node shares no buckets.
 	members *members.Members
@@ -146,6 +148,11 @@ func (n *Node) listen(ctx context.Context) (net.Listener, error) {
 func (n *Node) assemble(ctx context.Context, engine kv.Store) (*parts, error) {
 	p := &parts{engine: engine}
 	var err error
+	if n.cfg.Tokens != "" {
+		if p.tokens, err = loadTokens(n.cfg.Tokens, n.log.With().Str("part", "tokens").Logger()); err != nil {
+			return nil, err
+		}
+	}
 	opt := store.Options{Writer: n.cfg.NodeID, Prefix: n.deps.Prefix, EventSource: n.cfg.Events.Source, Work: n.cfg.Queue.limits()}
 	if p.ledger, err = store.Open(ctx, engine, opt); err != nil {
 		return nil, err
@@ -235,6 +242,12 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	})
 	g.Go(func() error { return n.serveHTTP(p.http, ln) })
 	g.Go(func() error { return watchEngine(gctx, p.engine) })
+	if p.tokens != nil {
+		g.Go(func() error {
+			p.tokens.run(gctx)
+			return nil
+		})
+	}
 	memberCtx, stopMembers := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs it
 	defer stopMembers()
 	url := n.url(ln)
@@ -255,6 +268,7 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 		}
 		return n.drain(ctx, stopScan, stopMembers, p)
 	})
+	n.warnOpen()
 	n.log.Info().Str("url", url).Str("store", n.cfg.Store).Str("node_id", n.cfg.NodeID).Str("version", n.deps.Version).Msg("serving")
 	if n.deps.OnReady != nil {
 		n.deps.OnReady(url)
