@@ -93,6 +93,8 @@ type Deps struct {
 	ServeAPI func(ctx context.Context, h http.Handler) (url string, stop func() error, err error)
 	// Expire runs the expiry scanner until ctx ends.
 	Expire func(ctx context.Context, st *store.Store, exec *shard.Executor) error
+	// Token gives the token to show to the target server, empty for none; nil: none.
+	Token func() (string, error)
 	// Version is this build's.
 	Version string
 	// Progress is told what the run does; nil for nobody.

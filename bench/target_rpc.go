@@ -22,24 +22,35 @@ type remote struct {
 	client *rpc.Client
 	url    string
 	engine string
+	token  string       // of the target server, empty for none
 	stop   func() error // of what was started for it
 	// keeps: there is a ledger behind it that can be audited.
 	keeps bool
 }
 
 // dial makes the client that all targets over RPC use: its defaults, but for
-// the protocol and, where the run says so, its batching.
-func dial(url string, cfg Config) *rpc.Client {
+// the protocol and, where the run says so, its batching. token may be empty.
+func dial(url string, cfg Config, token string) *rpc.Client {
 	p := map[string]rpc.Protocol{"connect": rpc.ProtocolConnect, "grpc": rpc.ProtocolGRPC, "grpcweb": rpc.ProtocolGRPCWeb}[cfg.Protocol]
 	opts := []rpc.Option{rpc.WithTenant(tenant), rpc.WithProtocol(p)}
+	if token != "" {
+		opts = append(opts, rpc.WithToken(token))
+	}
 	if cfg.Unary {
 		opts = append(opts, rpc.WithoutBatching())
 	}
 	return rpc.NewClient(url, opts...)
 }
 
-func openServer(ctx context.Context, cfg Config, _ Deps) (Target, error) {
-	r := &remote{client: dial(cfg.URL, cfg), url: cfg.URL, stop: func() error { return nil }, keeps: true}
+func openServer(ctx context.Context, cfg Config, deps Deps) (Target, error) {
+	token := ""
+	if deps.Token != nil {
+		var err error
+		if token, err = deps.Token(); err != nil {
+			return nil, err
+		}
+	}
+	r := &remote{client: dial(cfg.URL, cfg, token), url: cfg.URL, token: token, stop: func() error { return nil }, keeps: true}
 	s, err := r.client.GetStatus(ctx)
 	if err != nil {
 		r.client.Close()
@@ -62,7 +73,7 @@ func openNode(ctx context.Context, cfg Config, deps Deps) (Target, error) {
 		return nil, errors.Join(err, remove())
 	}
 	return &remote{
-		client: dial(url, cfg), url: url, engine: deps.engineName() + ", over loopback", keeps: true,
+		client: dial(url, cfg, ""), url: url, engine: deps.engineName() + ", over loopback", keeps: true,
 		stop: func() error { return errors.Join(stop(), remove()) },
 	}, nil
 }
@@ -196,7 +207,12 @@ func (r *remote) Counters(ctx context.Context) (Counters, error) {
 	if err != nil {
 		return Counters{}, err
 	}
-	res, err := http.DefaultClient.Do(req)
+	client := *http.DefaultClient
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return Counters{}, err
 	}

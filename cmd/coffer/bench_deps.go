@@ -49,6 +49,7 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 			}
 			return x.Run(ctx)
 		},
+		Token:   c.token,
 		Version: buildVersion(), Progress: c.benchProgress(),
 	}, nil
 }

@@ -42,7 +42,7 @@ func (b *budgetList) Run(c *cli) error {
 			return c.printMessage(res)
 		}
 		if len(res.Budgets) == 0 {
-			c.printf("tenant %s has no budgets; make one with: coffer budget create NAME --currency BRL\n", c.Tenant)
+			c.printf("%s has no budgets; make one with: coffer budget create NAME --currency BRL\n", c.tenantName())
 			return nil
 		}
 		c.budgetTable(res.Budgets)

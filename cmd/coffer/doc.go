@@ -7,8 +7,9 @@
 //	          ├ bench              load with an audit after each run
 //	          ├ budget, order, wallet, job, queue, fact, events, import, cluster, ledger, audit, expiry
 //	          │                    calls to a server, over rpc.Client
-//	          └ store, audit --store, expiry rebuild --store
-//	                               a store that no server has open
+//	          ├ store, audit --store, expiry rebuild --store
+//	          │                    a store that no server has open
+//	          └ token              a file of tokens, which serve reads
 //
 // Results go to stdout, everything else to stderr. Exit codes: 0 it worked,
 // 1 it was refused or failed, 2 the command line is wrong.

@@ -42,8 +42,11 @@ type globals struct {
 // one do not have them.
 type remote struct {
 	Server  string        `help:"Server's base URL (default: ${default}, env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL" empty:"name a URL, or leave the flag out to use COFFER_SERVER or the default"`
-	Tenant  string        `help:"Tenant (default: ${default}, env COFFER_TENANT)." default:"default" placeholder:"NAME" empty:"name a tenant, or leave the flag out to use COFFER_TENANT or the default"`
+	Tenant  string        `help:"Tenant (default: that of the token, or default; env COFFER_TENANT)." placeholder:"NAME" empty:"name a tenant, or leave the flag out to use COFFER_TENANT or the default"`
 	Timeout time.Duration `help:"Time one call may take, its retries included." default:"30s" placeholder:"30s"`
+
+	TokenFile string `help:"File with the token to show (env COFFER_TOKEN_FILE; COFFER_TOKEN has the token itself)." name:"token-file" placeholder:"FILE"`
+	Insecure  bool   `help:"Show the token over http:// beyond this machine, too: only where something else encrypts."`
 }
 
 // AfterApply hands the flags to the command.
@@ -69,6 +72,7 @@ type app struct {
 	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
 	Ledger  ledgerCmd  `cmd:"" help:"Read, replay and verify the ledger." group:"Proof"`
 	Audit   auditCmd   `cmd:"" help:"Check every invariant of a server or a store." group:"Proof"`
+	Token   tokenCmd   `cmd:"" help:"Make tokens for those who may call a server, and list them." group:"Operations"`
 	Cluster clusterCmd `cmd:"" help:"The nodes over the store: who leads, who has how many buckets; drain one." group:"Operations"`
 	Expiry  expiryCmd  `cmd:"" help:"Repair the expiry index." group:"Proof"`
 	Store   storeCmd   `cmd:"" help:"Check a store, or raise its incarnation after a restore." group:"Proof"`

@@ -24,6 +24,7 @@ type serveCmd struct {
 	NodeID      string `help:"Id of this node, of no other over the store, and kept in every block it writes (default: the host's name)." name:"node-id" placeholder:"ID"`
 	TLSCert     string `help:"Certificate file." name:"tls-cert" placeholder:"FILE"`
 	TLSKey      string `help:"Key file of the certificate." name:"tls-key" placeholder:"FILE"`
+	Tokens      string `help:"File of the tokens of those who may call; without one everybody may." placeholder:"FILE"`
 	Insecure    bool   `help:"Allow an address beyond loopback without TLS."`
 	LogLevel    string `help:"debug, info, warn or error (default: info)." placeholder:"LEVEL"`
 	LogFormat   string `help:"auto, json or console (default: auto)." placeholder:"FORMAT"`
@@ -44,7 +45,7 @@ with what file, variables and flags say in their place. It starts nothing.
 Examples:
   coffer serve --store embedded:/var/lib/coffer/store
   coffer serve --print-config >coffer.yaml
-  coffer serve --config coffer.yaml --listen 0.0.0.0:7420 --tls-cert c.pem --tls-key k.pem`
+  coffer serve --config coffer.yaml --listen 0.0.0.0:7420 --tls-cert c.pem --tls-key k.pem --tokens tokens.yaml`
 }
 
 // Run serves.
@@ -87,6 +88,7 @@ func (s *serveCmd) config(c *cli) (cfg node.Config, unknown []string, err error)
 		{&cfg.NodeID, s.NodeID},
 		{&cfg.TLS.CertFile, s.TLSCert},
 		{&cfg.TLS.KeyFile, s.TLSKey},
+		{&cfg.Tokens, s.Tokens},
 		{&cfg.Log.Level, s.LogLevel},
 		{&cfg.Log.Format, s.LogFormat},
 	} {

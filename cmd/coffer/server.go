@@ -30,6 +30,17 @@ type server struct {
 	minor bool
 }
 
+// defaultTenant is the tenant where neither a flag nor a token says otherwise.
+const defaultTenant = "default"
+
+// tenantName names the tenant in a sentence, once there is a client.
+func (c *cli) tenantName() string {
+	if c.Tenant == "" {
+		return "the token's tenant"
+	}
+	return "tenant " + c.Tenant
+}
+
 // dial makes a client of the server. It opens no connection yet.
 func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 	u, err := url.Parse(c.Server)
@@ -38,6 +49,20 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 	}
 	if c.Timeout <= 0 {
 		return nil, usagef("--timeout is %s (allowed: more than 0)", c.Timeout)
+	}
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case token == "" && c.Insecure:
+		return nil, idleFlag("insecure", "with a token")
+	case token != "" && !c.Insecure && rpc.PlainToken(c.Server):
+		return nil, usagef("--server is %.80q and there is a token, which would be sent in plain text (allowed: https://, this machine, or --insecure where something else encrypts)", c.Server)
+	case token != "":
+		opts = append(opts, rpc.WithToken(token), rpc.WithPlainToken())
+	case c.Tenant == "":
+		c.Tenant = defaultTenant
 	}
 	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant)}, opts...)
 	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, currencies: map[string]string{}, minor: c.JSON}, nil

@@ -150,7 +150,7 @@ func (w *walletList) Run(c *cli) error {
 		return c.printMessage(res)
 	}
 	if len(res.Wallets) == 0 && res.NextPageToken == "" {
-		c.printf("tenant %s has no wallets; make one with: coffer wallet create NAME --currency CREDIT\n", c.Tenant)
+		c.printf("%s has no wallets; make one with: coffer wallet create NAME --currency CREDIT\n", c.tenantName())
 		return nil
 	}
 	c.walletTable(res.Wallets...)
