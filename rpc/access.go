@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/rpc/access"
@@ -81,8 +82,8 @@ func tenantFor(e *access.Entry, values []string, fallback string) (string, *ledg
 
 // accessInterceptor lets a call pass whose token may make it, for its tenant.
 // Nothing of the payload has been read by then. It does the tenant interceptor's
-// work, too.
-func accessInterceptor(tokens Tokens, fallback string) connect.ServerInterceptor {
+// work, too. What operators alone may do is logged with who does it.
+func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) connect.ServerInterceptor {
 	return func(next connect.ServerFunc) connect.ServerFunc {
 		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 			info, ok := connect.CallInfoForServerContext(ctx)
@@ -101,6 +102,9 @@ func accessInterceptor(tokens Tokens, fallback string) connect.ServerInterceptor
 			tenant, r := tenantFor(e, info.RequestHeader().Values(TenantHeader), fallback)
 			if r != nil {
 				return r
+			}
+			if p.roles == nobodyElse {
+				log.Info().Str("procedure", spec.Procedure).Str("token", e.ID).Str("tenant", tenant).Msg("operator calls")
 			}
 			if spec.StreamType != connect.StreamTypeUnary {
 				stream = &admittedStream{stream, func() *ledger.Rejection {

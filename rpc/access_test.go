@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect/v2"
+	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/store"
@@ -172,6 +173,24 @@ func TestTenantOfToken(t *testing.T) {
 	_, err = w.client(t, WithToken(r.add("boss", "shop", access.Operator, time.Time{}))).GetStatus(t.Context())
 	if e := refusal(t, err); e.Reason() != ledger.PermissionDenied || e.Detail.GetField() != "tenant" || e.Detail.GetLimit() != `a token for every tenant, "*"` {
 		t.Errorf("all tenants: %v", e)
+	}
+}
+
+// The log says who did what operators alone may, at a level that is on by default.
+func TestOperatorsAreLogged(t *testing.T) {
+	r := &ring{t: t}
+	logs := &syncBuffer{}
+	w := newWorldWith(t, func(d *Deps) { d.Tokens, d.Log = r.tokens, zerolog.New(logs).Level(zerolog.InfoLevel) })
+	c := w.client(t, WithToken(r.add("ops", "*", access.Operator, time.Time{})), WithTenant("shop"))
+	if _, err := c.FreezeBudget(t.Context(), &cofferv1.FreezeBudgetRequest{Budget: "spring", IdempotencyKey: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Reserve(t.Context(), reserveRequest()); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"level":"info","procedure":"/coffer.v1.BudgetService/FreezeBudget","token":"ops","tenant":"shop","message":"operator calls"}` + "\n"
+	if got := logs.String(); got != want {
+		t.Errorf("log %s, want %s", got, want)
 	}
 }
 

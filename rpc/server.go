@@ -104,7 +104,8 @@ type Deps struct {
 	Tracer trace.Tracer
 	// Registerer takes the metrics; nil keeps them unregistered.
 	Registerer prometheus.Registerer
-	// Log gets one line a call at debug level, and an error for each defect.
+	// Log gets one line a call at debug level, an error for each defect, and with
+	// tokens who does what operators alone may.
 	Log zerolog.Logger
 }
 
@@ -154,7 +155,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{cfg: cfg, ready: deps.Ready, tokens: deps.Tokens, mux: http.NewServeMux(), leaving: deps.Leaving}
 	who := tenantInterceptor(cfg.DefaultTenant)
 	if deps.Tokens != nil {
-		who = accessInterceptor(deps.Tokens, cfg.DefaultTenant)
+		who = accessInterceptor(deps.Tokens, cfg.DefaultTenant, deps.Log)
 	}
 	interceptors := []connect.ServerInterceptor{
 		observeInterceptor(m, deps.Log),
