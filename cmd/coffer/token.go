@@ -210,7 +210,7 @@ func (t *tokenList) Run(c *cli) error {
 		c.printf("%s has no tokens: nobody may call\n", t.File)
 		return nil
 	}
-	w := c.table(table.Row{"token", "tenant", "roles", "state", "until", "comment"})
+	w := c.table(table.Row{"id", "tenant", "roles", "state", "until", "comment"})
 	for i := range entries {
 		e := &entries[i]
 		until := ""
