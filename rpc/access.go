@@ -112,6 +112,7 @@ func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) conne
 					return r
 				}}
 			}
+			markTenant(ctx, tenant)
 			return next(context.WithValue(ctx, tenantKey{}, tenant), spec, stream)
 		}
 	}
