@@ -89,8 +89,8 @@ const (
 	ClassInvalid   Class = iota + 1 // the request can never succeed as it is
 	ClassNotFound                   // what it names does not exist
 	ClassConflict                   // another request has the same key
-	ClassState                      // the current state forbids it
-	ClassExhausted                  // a limit is reached; may pass later
+	ClassState                      // the current state forbids it, until a command changes that
+	ClassExhausted                  // too much at once: a limit that time alone lifts
 	ClassRetry                      // certainly not done; the same request may be sent again
 	ClassUnknown                    // may have been done: send the same request again, or Resolve
 	ClassStranger                   // the server does not know who calls, and looked at nothing else
@@ -120,7 +120,7 @@ var codeTable = []CodeInfo{
 	{BudgetFrozenCode, ClassState, true, "wait until it is unfrozen, then send the next attempt"},
 	{BudgetClosedCode, ClassState, true, "use another one"},
 	{BudgetIllegalState, ClassState, false, "look at it (coffer budget get, coffer wallet get)"},
-	{InsufficientBudget, ClassExhausted, true, "go on without it, ask for less, or fund it first; a reserve, charge or hold then needs the next attempt"},
+	{InsufficientBudget, ClassState, true, "go on without it, ask for less, or fund it first; a reserve, charge or hold then needs the next attempt"},
 	{ReservationNotFound, ClassNotFound, false, "reserve (or charge) first, or check order, benefit, attempt and tenant"},
 	{IdempotencyConflict, ClassConflict, false, "send the same values, or use another key or attempt"},
 	{IllegalState, ClassState, false, "look at the reservation (coffer order get) or job (coffer job get)"},
@@ -138,9 +138,9 @@ var codeTable = []CodeInfo{
 	{BudgetKindMismatch, ClassInvalid, false, "name a wallet for jobs, a promotion budget for benefits of orders"},
 	{JobCharged, ClassState, false, "a job is charged once: reclaim takes a refund back; another piece of work is another job"},
 	{JobDelivered, ClassState, false, "leave the charge; grant the customer credits if the work is to cost nothing"},
-	{DebtCapReached, ClassExhausted, false, "fund the wallet, then send the same command again; a case was opened for a person to see (coffer ledger cases)"},
+	{DebtCapReached, ClassState, false, "fund the wallet, then send the same command again; a case was opened for a person to see (coffer ledger cases)"},
 	{NotDue, ClassState, false, "wait for the expiry"},
-	{OperationLimit, ClassExhausted, false, "this reservation has used up its operations of this kind; settle it"},
+	{OperationLimit, ClassState, false, "this reservation has used up its operations of this kind; settle it"},
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},
 	{BadPageToken, ClassInvalid, false, "start again without a page token"},
 	{JobNotFound, ClassNotFound, false, "check queue, job id and tenant; a finished job is kept for its policy's keep and then forgotten"},
@@ -150,12 +150,12 @@ var codeTable = []CodeInfo{
 	{QueueFull, ClassExhausted, false, "wait until jobs are done, settle the dead letters, or raise the limit"},
 	{FactNotFound, ClassNotFound, false, "check source, event id and tenant"},
 	{FactIllegalState, ClassState, false, "look at the fact (coffer fact get)"},
-	{FactLimit, ClassExhausted, false, "this order has as many facts as one order may have; look at them, and settle the rest by commands"},
+	{FactLimit, ClassState, false, "this order has as many facts as one order may have; look at them, and settle the rest by commands"},
 	{BadCursor, ClassInvalid, false, "use the id of an event of this store, or subscribe from the beginning"},
 	{EventsTrimmed, ClassState, false, "begin with the oldest event that is kept, and take what was missed from the ledger"},
 	{SinkNotFound, ClassNotFound, false, "check the sink's name and the tenant"},
 	{SinkChanged, ClassState, false, "read the sink again and repeat the change on what it is now"},
-	{SinkLimit, ClassExhausted, false, "delete a sink that is not needed"},
+	{SinkLimit, ClassState, false, "delete a sink that is not needed"},
 	{ParkedNotFound, ClassNotFound, false, "list the sink's parked keys again; it may have been retried or skipped"},
 	{NodeNotFound, ClassNotFound, false, "coffer cluster status lists the nodes"},
 	{Unauthenticated, ClassStranger, false, "send a token that is in the server's file, as Authorization: Bearer TOKEN (coffer: --token-file or COFFER_TOKEN)"},

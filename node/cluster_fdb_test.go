@@ -17,6 +17,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 
+	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv/fdbkv"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
@@ -100,7 +101,7 @@ func (f *traffic) settle(id string, err error) (done bool) {
 	switch {
 	case errors.Is(err, rpc.ErrOutcomeUnknown):
 		f.unknown++
-	case errors.As(err, &e) && (e.Code == connect.CodeUnavailable || e.Code == connect.CodeResourceExhausted):
+	case errors.As(err, &e) && (e.Code == connect.CodeUnavailable || e.Reason() == ledger.InsufficientBudget):
 		f.refused++
 	default:
 		f.odd = append(f.odd, err)

@@ -22,8 +22,12 @@
 //     client that knows nothing of Coffer cannot take it for a failure, and
 //     generic retry policies (which retry UNAVAILABLE) leave it alone.
 //   - OVERLOADED is UNAVAILABLE like all that certainly was not done, and says
-//     in retry_delay when to come back: generic clients retry that code, while
-//     RESOURCE_EXHAUSTED is left to mean that money or room has run out.
+//     in retry_delay when to come back: generic clients retry that code.
+//   - A lack of money is FAILED_PRECONDITION (HTTP 400), like all that stays
+//     refused until a command changes the state: proxies and HTTP clients repeat
+//     429, and the same reserve would get the same refusal for ever.
+//     RESOURCE_EXHAUSTED (429) is left to limits that time alone lifts: a full
+//     queue of jobs, and a worker's leases.
 //   - A worker's stream carries jobs one way only; what became of them are calls
 //     of their own. So it works over HTTP/1.1 too, a result survives its stream,
 //     and the server counts what a worker holds by the store, where a result told

@@ -14,7 +14,7 @@ import (
 )
 
 // wireCodes is the table from domain errors to wire codes. doc.go says why
-// OUTCOME_UNKNOWN and OVERLOADED stand where they do.
+// OUTCOME_UNKNOWN, OVERLOADED and a lack of money stand where they do.
 var wireCodes = map[ledger.Class]connect.Code{
 	ledger.ClassInvalid:   connect.CodeInvalidArgument,
 	ledger.ClassNotFound:  connect.CodeNotFound,

@@ -19,7 +19,9 @@ func TestEveryLedgerCodeHasAWireCode(t *testing.T) {
 		ledger.InvalidArgument: connect.CodeInvalidArgument, ledger.DuplicateInBatch: connect.CodeInvalidArgument,
 		ledger.BudgetNotFound: connect.CodeNotFound, ledger.ReservationNotFound: connect.CodeNotFound,
 		ledger.IdempotencyConflict: connect.CodeAlreadyExists, ledger.IllegalState: connect.CodeFailedPrecondition,
-		ledger.InsufficientBudget: connect.CodeResourceExhausted, ledger.OperationLimit: connect.CodeResourceExhausted,
+		ledger.InsufficientBudget: connect.CodeFailedPrecondition, ledger.OperationLimit: connect.CodeFailedPrecondition,
+		ledger.DebtCapReached: connect.CodeFailedPrecondition, ledger.FactLimit: connect.CodeFailedPrecondition, ledger.SinkLimit: connect.CodeFailedPrecondition,
+		ledger.QueueFull: connect.CodeResourceExhausted, ledger.LeaseLimit: connect.CodeResourceExhausted,
 		ledger.Overloaded: connect.CodeUnavailable, ledger.Draining: connect.CodeUnavailable, ledger.Unavailable: connect.CodeUnavailable,
 		ledger.Unauthenticated: connect.CodeUnauthenticated, ledger.PermissionDenied: connect.CodePermissionDenied,
 		ledger.OutcomeUnknown: connect.CodeDeadlineExceeded, ledger.Corrupt: connect.CodeDataLoss, ledger.Internal: connect.CodeInternal,
@@ -44,7 +46,7 @@ func TestWireErrorCarriesAllDetailsAndNoCause(t *testing.T) {
 		Fields: []string{"ttl_ms"}, Cause: errors.New("secret disk path"),
 	}
 	e := wireError(context.Background(), r)
-	if e.Code() != connect.CodeResourceExhausted {
+	if e.Code() != connect.CodeFailedPrecondition {
 		t.Errorf("code is %s", e.Code())
 	}
 	if strings.Contains(e.Message(), "secret") || !strings.Contains(e.Message(), "INSUFFICIENT_BUDGET: amount_minor 500") {

@@ -63,7 +63,7 @@ func TestExecuteAnswersEachCommandInOrder(t *testing.T) {
 			t.Errorf("%d: %v", i, results[i])
 		}
 	}
-	want(1, "resource_exhausted", ledger.InsufficientBudget, "commands[1].amount_minor")
+	want(1, "failed_precondition", ledger.InsufficientBudget, "commands[1].amount_minor")
 	want(2, "invalid_argument", ledger.InvalidArgument, "commands[2]")
 	want(3, "internal", ledger.Internal, "")
 	want(5, "invalid_argument", ledger.InvalidArgument, "commands[5].ttl")

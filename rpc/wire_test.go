@@ -77,6 +77,25 @@ func TestRefusalOverEveryProtocol(t *testing.T) {
 	}
 }
 
+// Proxies and HTTP clients repeat 429 and 503 by themselves: no refusal that
+// stays may have such a status, whatever the refusal.
+func TestStatusOfRefusals(t *testing.T) {
+	want := map[ledger.Code]int{
+		ledger.InsufficientBudget: http.StatusBadRequest, ledger.DebtCapReached: http.StatusBadRequest,
+		ledger.OperationLimit: http.StatusBadRequest, ledger.BudgetNotFound: http.StatusNotFound,
+		ledger.IdempotencyConflict: http.StatusConflict, ledger.QueueFull: http.StatusTooManyRequests,
+		ledger.Overloaded: http.StatusServiceUnavailable, ledger.OutcomeUnknown: http.StatusGatewayTimeout,
+	}
+	w := newWorld(t)
+	for code, want := range want {
+		w.exec.do = func(ledger.Command) (ledger.Result, error) { return ledger.Result{}, &ledger.Rejection{Code: code} }
+		status, _ := post(t, w.url+reservePath, `{"orderId":"o","benefitKey":"b","budget":"B","amountMinor":"1","currency":"BRL","ttl":"9s"}`, nil)
+		if status != want {
+			t.Errorf("%s has status %d, want %d", code, status, want)
+		}
+	}
+}
+
 // post is what curl does.
 func post(t *testing.T, target, body string, header http.Header) (status int, answer map[string]any) {
 	t.Helper()

@@ -1406,7 +1406,8 @@ func (x *Entry) GetPeer() string {
 // Connect error, and inside each result of a batch.
 type ErrorDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Machine-readable, such as INSUFFICIENT_BUDGET.
+	// Machine-readable, such as INSUFFICIENT_BUDGET. Act on it and not on the
+	// wire code or HTTP status, which several reasons share.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// What is wrong, in words, without field, value and limit.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
