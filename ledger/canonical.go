@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Versions of the canonical form. Version 2 appends the fields of canonicalAdded
@@ -171,6 +172,21 @@ func differing(op Op, stored, sent []byte) []string {
 		diff = append(diff, "request")
 	}
 	return diff
+}
+
+// firstValues are the values that a stored request has in some fields, in
+// words for an error; empty where one of them is not for people to read.
+func firstValues(op Op, stored []byte, fields []string) string {
+	all, ok := splitFields(stored)
+	values := make([]string, len(fields))
+	for i, f := range fields {
+		at := slices.Index(canonicalFields[op], f)
+		if !ok || at < 0 || at >= len(all) {
+			return ""
+		}
+		values[i] = all[at]
+	}
+	return " (" + strings.Join(values, ", ") + ")"
 }
 
 // fieldsOf reads the values of a request of any version; those its version

@@ -173,22 +173,36 @@ func replay(c *Command, rc *Receipt) Decision {
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
 		return reject(&Rejection{
 			Code: IdempotencyConflict, Fields: fields, Attempt: c.Attempt, State: rc.Outcome.State.String(),
-			Message: fmt.Sprintf("%s with this key was first sent with other values of %s", c.Op, strings.Join(fields, ", ")),
+			Message: fmt.Sprintf("%s with this key was first sent with other values of %s%s; %s",
+				c.Op, strings.Join(fields, ", "), firstValues(c.Op, rc.Request, fields), rc.ending()),
 		})
 	}
 	if rc.Rejection != "" {
-		return reject(rc.refusal(c.Attempt))
+		return reject(rc.Refusal(c.Attempt))
 	}
 	return Decision{Result: resultOf(c, rc.Outcome, true)}
 }
 
-// refusal gives a recorded rejection again.
-func (r *Receipt) refusal(attempt uint32) *Rejection {
-	return &Rejection{
+// ending says in words what became of the command with the receipt.
+func (r *Receipt) ending() string {
+	if r.Rejection == "" {
+		return "that one took effect"
+	}
+	return fmt.Sprintf("that one was refused (%s), and stays refused", r.Rejection)
+}
+
+// Refusal gives a recorded rejection again, with the figures that it had.
+func (r *Receipt) Refusal(attempt uint32) *Rejection {
+	again := &Rejection{
 		Code: r.Rejection, State: r.Outcome.State.String(), Attempt: attempt, Replayed: true,
 		Requested: r.Requested, Available: r.Available,
 		Message: fmt.Sprintf("attempt %d was refused for this reason and stays refused", attempt),
 	}
+	if r.Rejection == InsufficientBudget {
+		again.Field, again.Value, again.Limit = "amount_minor", itoa(r.Requested), itoa(max(0, r.Available))
+		again.Message = fmt.Sprintf("exceeded what %s had available, and attempt %d stays refused", r.Outcome.Bucket.Budget, attempt)
+	}
+	return again
 }
 
 func resultOf(c *Command, o Outcome, replayed bool) Result {

@@ -80,6 +80,35 @@ func TestConflictNamesFields(t *testing.T) {
 	}
 }
 
+// A conflict says what the first request was and how it ended, in words.
+func TestConflictTellsOfTheFirst(t *testing.T) {
+	w := newWorld(t)
+	w.refused(InsufficientBudget, Command{Op: OpReserve, Amount: 1001})
+	want := func(r *Rejection, want string) {
+		t.Helper()
+		if r.Message != want {
+			t.Errorf("the refusal says\n%s, want\n%s", r.Message, want)
+		}
+	}
+	// Less than was refused, and there is as much: but the key is used.
+	r := w.refused(IdempotencyConflict, Command{Op: OpReserve, Amount: 1})
+	want(r, "RESERVE with this key was first sent with other values of amount_minor (1001); that one was refused (INSUFFICIENT_BUDGET), and stays refused")
+	if r.State != "REJECTED" {
+		t.Errorf("state %s", r.State)
+	}
+	r = w.refused(InsufficientBudget, Command{Op: OpReserve, Amount: 1001})
+	want(r, "exceeded what "+w.budget.ID.String()+" had available, and attempt 1 stays refused")
+	if !r.Replayed || r.Field != "amount_minor" || r.Value != "1001" || r.Limit != "1000" || r.Requested != 1001 || r.Available != 1000 {
+		t.Errorf("the refusal again is %+v", r)
+	}
+
+	w = bring(t, StateReserved)
+	r = w.refused(IdempotencyConflict, Command{Op: OpReserve, Amount: 7, TTL: time.Minute})
+	want(r, "RESERVE with this key was first sent with other values of amount_minor, ttl_ms (100, 600000); that one took effect")
+	r = w.refused(IdempotencyConflict, Command{Op: OpReserve, Amount: 100, TTL: 10 * time.Minute, Quote: &Quote{Lines: []QuoteLine{{ID: "A", Quantity: 1, Amount: 100}}}})
+	want(r, "RESERVE with this key was first sent with other values of quote.rounding, quote.funders, quote.lines; that one took effect")
+}
+
 func TestTombstoneKeepsReserveOut(t *testing.T) {
 	w := newWorld(t)
 	d := w.ok(Command{Op: OpRelease, ID: "l"})

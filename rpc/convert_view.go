@@ -55,11 +55,7 @@ func resolutionOf(r *ledger.Result) *cofferv1.ResolveResponse {
 		res.Resolution = cofferv1.Resolution_RESOLUTION_VOID
 	case r.Receipt.Rejection != "":
 		res.Resolution = cofferv1.Resolution_RESOLUTION_REJECTED
-		res.Rejection = detailOf(&ledger.Rejection{
-			Code: r.Receipt.Rejection, State: r.Receipt.Outcome.State.String(), Attempt: r.Attempt, Replayed: true,
-			Requested: r.Receipt.Requested, Available: r.Receipt.Available,
-			Message: "the command was refused for this reason and stays refused",
-		})
+		res.Rejection = detailOf(r.Receipt.Refusal(r.Attempt))
 	default:
 		res.Resolution = cofferv1.Resolution_RESOLUTION_APPLIED
 	}

@@ -215,7 +215,7 @@ func TestResolutions(t *testing.T) {
 		if (got.GetRejection() != nil) != (name == "refused") {
 			t.Errorf("%s has rejection %v", name, got.GetRejection())
 		}
-		if name == "refused" && (got.GetRejection().GetReason() != "INSUFFICIENT_BUDGET" || got.GetRejection().GetAvailableMinor() != 2) {
+		if name == "refused" && (got.GetRejection().GetReason() != "INSUFFICIENT_BUDGET" || got.GetRejection().GetAvailableMinor() != 2 || got.GetRejection().GetLimit() != "2") {
 			t.Errorf("rejection is %v", got.GetRejection())
 		}
 		if name == "applied" && (got.GetOutcome().GetCommittedMinor() != 7 || got.GetOutcome().GetEntrySeq() != 3) {
