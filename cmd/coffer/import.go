@@ -48,6 +48,8 @@ reason after them: it can be corrected and imported as it is. A row that was
 refused for lack of money stays refused in this attempt; when the budget has
 money again, import the rejects with --attempt 2.
 
+At the end all rejected rows are counted by reason, with the first row of each.
+
 Exit code 1 when a row was rejected, so that no fault goes unseen in a script;
 0 with --allow-rejects.
 
@@ -65,11 +67,8 @@ type summary struct {
 	Replayed  int `json:"replayed"`
 	Skipped   int `json:"skipped"`
 	Rejected  int `json:"rejected"`
-	// NoMoney are the rejected rows that the budget was too small for.
-	NoMoney int `json:"rejected_for_lack_of_money"`
-	// Conflicts are the rejected rows whose keys were sent before with other
-	// values.
-	Conflicts int `json:"rejected_as_conflicts"`
+	// Reasons count all rejected rows by reason; Rejects are the first ones.
+	Reasons []refusal `json:"rejected_by_reason,omitempty"`
 	// Unanswered are rows that were sent and have no answer, Unsent those that
 	// were not sent, when the import stops early.
 	Unanswered int              `json:"unanswered"`
@@ -164,6 +163,7 @@ func (m *importCmd) report(c *cli, imp *importer, rejects *rejectLog, cause erro
 		sum.Unanswered = imp.sent - imp.answered
 		sum.Unsent = sum.Rows - sum.Rejected - imp.taken - sum.Skipped - sum.Unanswered
 	}
+	sum.Reasons = rejects.reasons()
 	sum.Rejects, sum.Truncated = rejects.first(), rejects.n > rejectsShown
 	if cause != nil {
 		cause = fmt.Errorf("import stopped early: %w; run the same command again to go on, what was taken is replayed", cause)
@@ -211,11 +211,34 @@ func (m *importCmd) print(c *cli, sum *summary) {
 	t.row(sum.Rows, sum.Reserved, sum.Committed, sum.Replayed, sum.Skipped, sum.Rejected, orEmpty(sum.Unanswered), orEmpty(sum.Unsent),
 		totals(sum.Totals), rounded(time.Duration(sum.Seconds*float64(time.Second))))
 	t.print()
-	if sum.Conflicts > 0 {
-		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n",
-			wereSent(sum.Conflicts))
+	sum.printReasons(c)
+	if n := sum.rejectedFor(ledger.IdempotencyConflict); n > 0 {
+		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n", wereSent(n))
 	}
 	m.nextAttempt(c, sum)
+}
+
+// printReasons writes how many rows each reason rejected, with its first row.
+func (s *summary) printReasons(c *cli) {
+	if len(s.Reasons) == 0 {
+		return
+	}
+	c.printf("\nrejected, by reason:\n")
+	t := c.table([]any{"rows", "code", "field", "first line", "its reason"}, "rows", "first line")
+	for _, r := range s.Reasons {
+		t.row(r.Rows, r.Code, r.Field, r.Example.Line, r.Example.Reason)
+	}
+	t.print()
+}
+
+// rejectedFor counts the rows that were rejected with a code.
+func (s *summary) rejectedFor(code ledger.Code) (rows int) {
+	for _, r := range s.Reasons {
+		if r.Code == string(code) {
+			rows += r.Rows
+		}
+	}
+	return rows
 }
 
 func wereSent(rows int) string {
@@ -227,7 +250,8 @@ func wereSent(rows int) string {
 
 // nextAttempt says how to send again what the budget was too small for.
 func (m *importCmd) nextAttempt(c *cli, sum *summary) {
-	if sum.NoMoney == 0 || m.Attempt >= ledger.MaxAttempts {
+	rows := sum.rejectedFor(ledger.InsufficientBudget)
+	if rows == 0 || m.Attempt >= ledger.MaxAttempts {
 		return
 	}
 	file, how := m.Rejects, "fund the budget"
@@ -239,7 +263,7 @@ func (m *importCmd) nextAttempt(c *cli, sum *summary) {
 		commit = " --commit"
 	}
 	c.printf("\n%s refused for lack of money, which is final for attempt %d; %s, and then:\n  coffer import %s --budget %s%s --attempt %d\n",
-		count(int64(sum.NoMoney), "row"), m.Attempt, how, file, m.Budget, commit, m.Attempt+1)
+		count(int64(rows), "row"), m.Attempt, how, file, m.Budget, commit, m.Attempt+1)
 }
 
 // orEmpty is a count, or nothing for 0.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -13,10 +14,21 @@ import (
 // rejectColumns stand after a row's own columns in the file of rejected rows.
 var rejectColumns = []string{"line", "code", "reason"}
 
+// refusal counts the rows that were rejected for one reason: a code and the
+// field that it speaks of.
+type refusal struct {
+	Rows    int    `json:"rows"`
+	Code    string `json:"code"`
+	Field   string `json:"field,omitempty"`
+	Example reject `json:"example"` // the first such row of the file
+}
+
 // rejectLog collects the rejected rows: all of them for the file, else those
-// shown. Answers come in any order; what it writes is sorted by line.
+// shown, and how many each reason has. Answers come in any order; what it
+// writes is sorted by line.
 type rejectLog struct {
 	n    int
+	by   map[[2]string]*refusal // by code and field
 	all  []reject
 	keep int // columns of the imported file that the file of rejects has
 	head []string
@@ -27,7 +39,7 @@ type rejectLog struct {
 // stops the import before anything is sent. Importing a file of rejects again
 // replaces its last columns.
 func newRejectLog(path string, head []string) (*rejectLog, error) {
-	l := &rejectLog{head: head, keep: len(head)}
+	l := &rejectLog{head: head, keep: len(head), by: map[[2]string]*refusal{}}
 	if n := len(head) - len(rejectColumns); n > 0 && slices.Equal(head[n:], rejectColumns) {
 		l.keep = n
 	}
@@ -44,6 +56,16 @@ func newRejectLog(path string, head []string) (*rejectLog, error) {
 
 func (l *rejectLog) add(r reject) {
 	l.n++
+	why := [2]string{r.Code, r.Field}
+	f := l.by[why]
+	if f == nil {
+		f = &refusal{Code: r.Code, Field: r.Field, Example: r}
+		l.by[why] = f
+	}
+	f.Rows++
+	if r.Line < f.Example.Line {
+		f.Example = r
+	}
 	l.all = append(l.all, r)
 	if l.file == nil && len(l.all) >= 2*rejectsShown { // the first ones are enough
 		l.all = l.first()
@@ -54,6 +76,18 @@ func (l *rejectLog) add(r reject) {
 func (l *rejectLog) first() []reject {
 	l.sort()
 	return l.all[:min(len(l.all), rejectsShown)]
+}
+
+// reasons are the reasons of all rejected rows, the one of most rows first.
+func (l *rejectLog) reasons() []refusal {
+	var out []refusal
+	for _, f := range l.by {
+		out = append(out, *f)
+	}
+	slices.SortFunc(out, func(a, b refusal) int {
+		return cmp.Or(b.Rows-a.Rows, strings.Compare(a.Code, b.Code), strings.Compare(a.Field, b.Field))
+	})
+	return out
 }
 
 func (l *rejectLog) sort() {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -75,5 +77,42 @@ func TestRejectLogKeepsFirstLines(t *testing.T) {
 	}
 	if got := l.first(); len(got) != rejectsShown || got[0].Line != 1 || got[rejectsShown-1].Line != rejectsShown || l.n != 1000 {
 		t.Errorf("%d rejects, %d shown: %v", l.n, len(got), got)
+	}
+}
+
+// All rejected rows are counted, though only the first ones are shown: each
+// reason with the first of its rows, whatever the order of the answers.
+func TestImportCountsReasons(t *testing.T) {
+	s := importServer(t)
+	var b strings.Builder
+	b.WriteString("order_id,benefit_key,amount_minor,currency\n")
+	for i := range 60 { // lines 2 to 61
+		cur := "BRL"
+		if i%2 == 1 {
+			cur = "USD"
+		}
+		fmt.Fprintf(&b, "o%d,b,500,%s\n", i, cur)
+	}
+	b.WriteString("o60,b,5.00,BRL\no61,b\no62,b,-1,BRL\no63,b,99999999,BRL\n") // lines 62 to 65
+	args := []string{"import", csvFile(t, b.String()), "--budget", "B", "--batch", "3", "--concurrency", "4", "--allow-rejects", "--server", s.url}
+	contains(t, must(t, args...), "rejected, by reason:\n rows  code ",
+		"   30  CURRENCY_MISMATCH    currency               3  currency USD is not the currency of budget B (allowed: BRL)\n",
+		"    2  INVALID_ARGUMENT     amount_minor          62  amount_minor \"5.00\" is not a whole number",
+		"    1  BROKEN_ROW                                 63  row has 2 fields",
+		"    1  INSUFFICIENT_BUDGET  amount_minor          65  amount_minor 99999999 ",
+		"1 row refused for lack of money")
+	sum := decode[summary](t, must(t, append(args, "--json")...))
+	var got []string
+	rows := 0
+	for _, r := range sum.Reasons {
+		got = append(got, fmt.Sprintf("%d %s %s from %d %s", r.Rows, r.Code, r.Field, r.Example.Line, r.Example.Order))
+		rows += r.Rows
+	}
+	want := []string{
+		"30 CURRENCY_MISMATCH currency from 3 o1", "2 INVALID_ARGUMENT amount_minor from 62 o60",
+		"1 BROKEN_ROW  from 63 ", "1 INSUFFICIENT_BUDGET amount_minor from 65 o63",
+	}
+	if !slices.Equal(got, want) || rows != sum.Rejected || len(sum.Rejects) != rejectsShown || !sum.Truncated {
+		t.Errorf("reasons %q, want %q; %d of %d rejected, %d shown", got, want, rows, sum.Rejected, len(sum.Rejects))
 	}
 }

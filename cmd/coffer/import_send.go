@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -291,15 +290,7 @@ func (imp *importer) refused(r row, e *cofferv1.CommandError) {
 	if i := strings.LastIndexByte(field, '.'); i >= 0 && strings.HasPrefix(field, "commands[") {
 		field = field[i+1:] // the row is named by its line
 	}
-	imp.count(func(s *summary) {
-		imp.answered++
-		switch ledger.Code(d.GetReason()) {
-		case ledger.InsufficientBudget:
-			s.NoMoney++
-		case ledger.IdempotencyConflict:
-			s.Conflicts++
-		}
-	})
+	imp.count(func(*summary) { imp.answered++ })
 	imp.reject(reject{Line: r.line, Field: field, Code: d.GetReason(), Reason: sentence(d, field), Order: r.order, Key: r.benefit, record: r.record})
 }
 
