@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -95,6 +96,8 @@ type Deps struct {
 	Expire func(ctx context.Context, st *store.Store, exec *shard.Executor) error
 	// Token gives the token to show to the target server, empty for none; nil: none.
 	Token func() (string, error)
+	// TLS is for the target server; nil for Go's own settings.
+	TLS *tls.Config
 	// Version is this build's.
 	Version string
 	// Progress is told what the run does; nil for nobody.

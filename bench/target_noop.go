@@ -36,7 +36,9 @@ func openNoop(ctx context.Context, cfg Config, deps Deps) (Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote{client: dial(url, cfg, ""), url: url, engine: "none: every command is accepted and forgotten", stop: stop}, nil
+	r := connected(url, cfg, nil, "")
+	r.engine, r.stop, r.keeps = "none: every command is accepted and forgotten", stop, false
+	return r, nil
 }
 
 // Do accepts a command, with an answer of the usual size.

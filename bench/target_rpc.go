@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,6 +21,8 @@ import (
 // remote is a server, called through the Go client.
 type remote struct {
 	client *rpc.Client
+	// web reads the metrics at url.
+	web    *http.Client
 	url    string
 	engine string
 	token  string       // of the target server, empty for none
@@ -28,18 +31,22 @@ type remote struct {
 	keeps bool
 }
 
-// dial makes the client that all targets over RPC use: its defaults, but for
-// the protocol and, where the run says so, its batching. token may be empty.
-func dial(url string, cfg Config, token string) *rpc.Client {
+// connected is a server with the client that all targets over RPC use: its
+// defaults, but for the protocol and, where the run says so, its batching. token
+// may be empty.
+func connected(url string, cfg Config, trust *tls.Config, token string) *remote {
 	p := map[string]rpc.Protocol{"connect": rpc.ProtocolConnect, "grpc": rpc.ProtocolGRPC, "grpcweb": rpc.ProtocolGRPCWeb}[cfg.Protocol]
-	opts := []rpc.Option{rpc.WithTenant(tenant), rpc.WithProtocol(p)}
+	opts := []rpc.Option{rpc.WithTenant(tenant), rpc.WithProtocol(p), rpc.WithTLS(trust)}
 	if token != "" {
 		opts = append(opts, rpc.WithToken(token))
 	}
 	if cfg.Unary {
 		opts = append(opts, rpc.WithoutBatching())
 	}
-	return rpc.NewClient(url, opts...)
+	return &remote{
+		client: rpc.NewClient(url, opts...), url: url, token: token, keeps: true, stop: func() error { return nil },
+		web: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust.Clone(), ForceAttemptHTTP2: true}},
+	}
 }
 
 func openServer(ctx context.Context, cfg Config, deps Deps) (Target, error) {
@@ -50,10 +57,10 @@ func openServer(ctx context.Context, cfg Config, deps Deps) (Target, error) {
 			return nil, err
 		}
 	}
-	r := &remote{client: dial(cfg.URL, cfg, token), url: cfg.URL, token: token, stop: func() error { return nil }, keeps: true}
+	r := connected(cfg.URL, cfg, deps.TLS, token)
 	s, err := r.client.GetStatus(ctx)
 	if err != nil {
-		r.client.Close()
+		_ = r.Close()
 		return nil, fmt.Errorf("%s does not answer: %w", cfg.URL, err)
 	}
 	r.engine = s.GetStore() + ", version " + s.GetVersion()
@@ -72,10 +79,10 @@ func openNode(ctx context.Context, cfg Config, deps Deps) (Target, error) {
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
-	return &remote{
-		client: dial(url, cfg, ""), url: url, engine: deps.engineName() + ", over loopback", keeps: true,
-		stop: func() error { return errors.Join(stop(), remove()) },
-	}, nil
+	r := connected(url, cfg, nil, "")
+	r.engine = deps.engineName() + ", over loopback"
+	r.stop = func() error { return errors.Join(stop(), remove()) }
+	return r, nil
 }
 
 // Make implements Target.
@@ -207,12 +214,12 @@ func (r *remote) Counters(ctx context.Context) (Counters, error) {
 	if err != nil {
 		return Counters{}, err
 	}
-	client := *http.DefaultClient
+	web := *r.web
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
-	res, err := client.Do(req)
+	res, err := web.Do(req)
 	if err != nil {
 		return Counters{}, err
 	}
@@ -256,8 +263,6 @@ func (r *remote) Engine() string { return r.engine }
 // Close implements Target.
 func (r *remote) Close() error {
 	r.client.Close()
-	if r.keeps {
-		http.DefaultClient.CloseIdleConnections()
-	}
+	r.web.CloseIdleConnections()
 	return r.stop()
 }

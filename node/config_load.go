@@ -19,7 +19,7 @@ const envPrefix = "COFFER_"
 // ownedByCLI are variables of the command line's own; they are not settings
 // of a node.
 var ownedByCLI = map[string]bool{
-	"COFFER_CONFIG": true, "COFFER_SERVER": true, "COFFER_TENANT": true,
+	"COFFER_CONFIG": true, "COFFER_SERVER": true, "COFFER_TENANT": true, "COFFER_CA": true,
 	"COFFER_TOKEN": true, "COFFER_TOKEN_FILE": true,
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"time"
 
@@ -61,6 +62,7 @@ type clientOptions struct {
 	plainToken     bool
 	protocol       Protocol
 	http           *http.Client
+	tls            *tls.Config
 	maxAttempts    int
 	attemptTimeout time.Duration
 	firstDelay     time.Duration
@@ -77,7 +79,12 @@ func WithTenant(tenant string) Option { return func(o *clientOptions) { o.tenant
 // WithProtocol selects the wire protocol.
 func WithProtocol(p Protocol) Option { return func(o *clientOptions) { o.protocol = p } }
 
-// WithHTTPClient uses c for all calls: the place for TLS and proxies. It must
+// WithTLS sets what the client demands and shows where baseURL begins with
+// https://, such as RootCAs for the certificates of an authority of your own.
+// A client of WithHTTPClient has settings of its own.
+func WithTLS(c *tls.Config) Option { return func(o *clientOptions) { o.tls = c } }
+
+// WithHTTPClient uses c for all calls: the place for proxies, say. It must
 // speak HTTP/2 for gRPC. Its Timeout must be zero; attempts have their own.
 func WithHTTPClient(c *http.Client) Option { return func(o *clientOptions) { o.http = c } }
 
@@ -107,7 +114,7 @@ func NewClient(baseURL string, opts ...Option) *Client {
 		opt(&o)
 	}
 	if o.http == nil {
-		o.http = newHTTPClient(o.protocol)
+		o.http = newHTTPClient(o.protocol, o.tls)
 	}
 	if o.token != "" {
 		o.http = withoutRedirects(o.http)
@@ -151,10 +158,11 @@ func newClient(baseURL string, o clientOptions) *Client {
 
 // newHTTPClient speaks HTTP/1.1 for Connect, where it is faster on the
 // machines this was measured on, and HTTP/2 for gRPC, which needs it.
-func newHTTPClient(p Protocol) *http.Client {
+func newHTTPClient(p Protocol, c *tls.Config) *http.Client {
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, Protocols: new(http.Protocols),
 		MaxIdleConnsPerHost: idleConnsPerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+		TLSClientConfig: c.Clone(),
 	}
 	if p == ProtocolGRPC {
 		t.Protocols.SetHTTP2(true)

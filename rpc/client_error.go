@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -128,6 +129,10 @@ func judge(err error, alive bool) verdict {
 	}
 	if e.Detail != nil {
 		return judgeReason(e)
+	}
+	var cert *tls.CertificateVerificationError
+	if errors.As(err, &cert) {
+		return verdict{err: e} // nothing was sent, and the certificate will be the same
 	}
 	switch e.Code {
 	case connect.CodeInvalidArgument, connect.CodeUnimplemented, connect.CodeNotFound, connect.CodePermissionDenied,

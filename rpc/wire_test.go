@@ -178,7 +178,7 @@ func TestReadsAnswerHTTPGet(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
-	hc := newHTTPClient(ProtocolGRPC)
+	hc := newHTTPClient(ProtocolGRPC, nil)
 	t.Cleanup(hc.CloseIdleConnections)
 	c := grpchealth.NewClient(hc, w.url, connectv1.WithGRPC())
 	for _, service := range append([]string{""}, services...) {
@@ -202,7 +202,7 @@ func TestHealth(t *testing.T) {
 
 func TestReflection(t *testing.T) {
 	w := newWorld(t)
-	hc := newHTTPClient(ProtocolGRPC)
+	hc := newHTTPClient(ProtocolGRPC, nil)
 	t.Cleanup(hc.CloseIdleConnections)
 	c := grpcreflect.NewClient(connect.NewClient(connecthttp.NewTransport(hc, w.url, connecthttp.WithGRPC())))
 	ctx, cancel := context.WithCancel(t.Context())

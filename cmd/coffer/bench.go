@@ -48,6 +48,7 @@ type benchLoad struct {
 	PgDsn      string        `help:"Use this PostgreSQL, in a schema of its own that is dropped first, instead of a private one." placeholder:"DSN"`
 	Pipeline   bool          `help:"Let PostgreSQL take the commands of one call in one transaction."`
 	Server     string        `help:"Base URL of the target server (default: ${default}, env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL" empty:"name a URL, or leave the flag out to use COFFER_SERVER or the default"`
+	trust      `embed:""`
 }
 
 func (l *benchLoad) config(target string) (bench.Config, error) {
@@ -99,7 +100,7 @@ func (b *benchRun) Run(c *cli) error {
 	if err := cfg.Validate(); err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
-	deps, err := c.benchDeps(b.Store)
+	deps, err := c.benchDeps(&b.benchLoad)
 	if err != nil {
 		return err
 	}

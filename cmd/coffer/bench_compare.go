@@ -52,7 +52,7 @@ func (b *benchCompare) Run(c *cli) error {
 	if err := cmp.Validate(); err != nil {
 		return usageError{fmt.Errorf("bench compare: %w", err)}
 	}
-	deps, err := c.benchDeps(b.Store)
+	deps, err := c.benchDeps(&b.benchLoad)
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,14 @@ import (
 	"github.com/coffer-ledger/coffer/shard"
 )
 
-// benchDeps are the engines and nodes of a bench. where is embedded, for an
-// engine in a directory of each target's own, or names a cluster.
-func (c *cli) benchDeps(where string) (bench.Deps, error) {
+// benchDeps are the engines and nodes of a bench. Its --store is embedded, for
+// an engine in a directory of each target's own, or names a cluster.
+func (c *cli) benchDeps(l *benchLoad) (bench.Deps, error) {
+	where := l.Store
+	demands, err := l.trust.config(c, l.Server)
+	if err != nil {
+		return bench.Deps{}, err
+	}
 	at := func(dir string) location { return location{kind: "embedded", path: dir} }
 	shared := ""
 	if where != "embedded" {
@@ -49,7 +54,7 @@ func (c *cli) benchDeps(where string) (bench.Deps, error) {
 			}
 			return x.Run(ctx)
 		},
-		Token:   c.token,
+		Token: c.token, TLS: demands,
 		Version: buildVersion(), Progress: c.benchProgress(),
 	}, nil
 }

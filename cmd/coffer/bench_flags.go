@@ -14,6 +14,7 @@ var idleHere = []struct {
 	used  func(cfg *bench.Config) bool
 }{
 	{"server", "with the target server", onTarget("server")},
+	{"ca", "with the target server", onTarget("server")},
 	{"pg-dsn", "with the target postgres", onTarget("postgres")},
 	{"pipeline", "with the target postgres", onTarget("postgres")},
 	{"store", "with the targets node, executor, raw, rmw", onTarget("node", "executor", "raw", "rmw")},

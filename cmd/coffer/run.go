@@ -47,6 +47,7 @@ type remote struct {
 
 	TokenFile string `help:"File with the token to show (env COFFER_TOKEN_FILE; COFFER_TOKEN has the token itself)." name:"token-file" placeholder:"FILE"`
 	Insecure  bool   `help:"Show the token over http:// beyond this machine, too: only where something else encrypts."`
+	trust   `embed:""`
 }
 
 // AfterApply hands the flags to the command.
@@ -100,7 +101,7 @@ func (c *cli) getenv(name string) (string, bool) {
 }
 
 // flagEnv names the variables that stand in for flags.
-var flagEnv = map[string]string{"server": "COFFER_SERVER", "tenant": "COFFER_TENANT", "config": "COFFER_CONFIG"}
+var flagEnv = map[string]string{"server": "COFFER_SERVER", "tenant": "COFFER_TENANT", "ca": "COFFER_CA", "config": "COFFER_CONFIG"}
 
 const description = `A ledger for promotion budgets: every benefit is paid exactly once.
 

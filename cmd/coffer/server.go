@@ -22,7 +22,7 @@ import (
 // server is a connection to a server, for one tenant.
 type server struct {
 	*rpc.Client
-	url        string
+	url, ca    string
 	currencies map[string]string
 	// known is the currency of what the command works on, once it is known;
 	// minor keeps amounts in errors as they are, for programs.
@@ -64,8 +64,12 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 	case c.Tenant == "":
 		c.Tenant = defaultTenant
 	}
-	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant)}, opts...)
-	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, currencies: map[string]string{}, minor: c.JSON}, nil
+	demands, err := c.trust.config(c, c.Server)
+	if err != nil {
+		return nil, err
+	}
+	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant), rpc.WithTLS(demands)}, opts...)
+	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, ca: c.CA, currencies: map[string]string{}, minor: c.JSON}, nil
 }
 
 // explain says in an error what to do when no server answers, and shows the
@@ -73,15 +77,20 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 func (s *server) explain(err error) error {
 	var e *rpc.Error
 	var op *net.OpError
+	untrusted := s.untrusted(err)
 	switch {
 	case err == nil:
 		return nil
+	case untrusted != nil:
+		return untrusted
 	case !errors.As(err, &e):
 		return err
 	case e.Detail != nil:
 		return s.inMajor(err, e.Detail)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("the server at %s speaks no TLS: %w; name it with http://", s.url, http.ErrSchemeMismatch)
+	case strings.HasPrefix(s.url, "http:") && strings.Contains(err.Error(), "400 Bad Request"): // Go's answer to plain text
+		return fmt.Errorf("%s: %w; if that server speaks TLS, name it with https://", s.url, err)
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("no server answers at %s: %w; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
 	case e.Code == connect.CodeUnimplemented:
