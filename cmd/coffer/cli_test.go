@@ -246,6 +246,8 @@ func TestReshard(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	contains(t, s.cli(t, "ledger", "entries", "SPRING"), "RESHARD", "reshard:up")
+	contains(t, s.cli(t, "ledger", "entries", "SPRING", "--bucket", "15"), "MOVE") // retired
+	fails(t, exitFailed, "bucket 99 is no bucket of SPRING, which has 2 (allowed: 0 to 1)", "ledger", "entries", "SPRING", "--bucket", "99", "--server", s.url)
 	contains(t, s.cli(t, "ledger", "replay", "SPRING"), "replay: ok", "1,600.00")
 	checkAudit(t, s.cli(t, "audit"))
 }

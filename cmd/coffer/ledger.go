@@ -23,12 +23,14 @@ type ledgerCmd struct {
 
 type ledgerEntries struct {
 	Budget string  `arg:"" help:"Budget."`
-	Bucket *uint32 `help:"Only this bucket." placeholder:"N"`
+	Bucket *uint32 `help:"Only this bucket, from 0 (see: coffer budget buckets)." placeholder:"N"`
 	paged  `embed:""`
 }
 
 // Help is the long help.
-func (ledgerEntries) Help() string { return "Example:\n  coffer ledger entries SPRING --limit 20" }
+func (ledgerEntries) Help() string {
+	return "Examples:\n  coffer ledger entries SPRING --limit 20\n  coffer ledger entries SPRING --bucket 8"
+}
 
 // Run lists entries.
 func (l *ledgerEntries) Run(c *cli) error {

@@ -121,7 +121,7 @@ func (s *Store) Locate(ctx context.Context, keys []ledger.OrderKey) ([]*ledger.R
 }
 
 // Entries lists a budget's entries, bucket by bucket, in the order of their
-// sequence.
+// sequence; with bucket, those of this one, which must be there.
 func (s *Store) Entries(ctx context.Context, id ledger.BudgetID, bucket *uint16, p Page) (entries []EntryView, next string, err error) {
 	list := "entries/" + id.Tenant + "/" + id.String()
 	rng := s.key(tableBlock).budget(id).all()
@@ -129,7 +129,11 @@ func (s *Store) Entries(ctx context.Context, id ledger.BudgetID, bucket *uint16,
 		list = fmt.Sprintf("%s#%d", list, *bucket)
 		rng = s.key(tableBlock).bucket(ledger.BucketID{Budget: id, Index: *bucket}).all()
 	}
-	if _, err := s.Definition(ctx, id); err != nil {
+	def, err := s.Definition(ctx, id)
+	if err == nil && bucket != nil {
+		err = s.knowsBucket(ctx, def, *bucket)
+	}
+	if err != nil {
 		return nil, "", err
 	}
 	rest, size, err := s.open(p, list, rng)
@@ -160,6 +164,28 @@ func (s *Store) Entries(ctx context.Context, id ledger.BudgetID, bucket *uint16,
 		return err
 	})
 	return entries, next, err
+}
+
+// knowsBucket refuses a bucket that the budget has not, and never had: one that
+// was retired keeps its row and its entries.
+func (s *Store) knowsBucket(ctx context.Context, b *ledger.Budget, index uint16) error {
+	if int(index) < b.Buckets() || index == ledger.Unallocated {
+		return nil
+	}
+	return s.readTx(ctx, func(r kv.Reader) error {
+		_, ok, err := r.Get(s.bucketKey(ledger.BucketID{Budget: b.ID, Index: index})).Wait()
+		if err != nil || ok {
+			return err
+		}
+		allowed := "0"
+		if last := b.Buckets() - 1; last > 0 {
+			allowed = fmt.Sprintf("0 to %d", last)
+		}
+		return &ledger.Rejection{
+			Code: ledger.InvalidArgument, Field: "bucket", Value: fmt.Sprint(index), Limit: allowed,
+			Message: fmt.Sprintf("is no bucket of %s, which has %d", b.ID, b.Buckets()),
+		}
+	})
 }
 
 // entriesFrom reads up to size entries of the range, those below start in its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -149,5 +150,31 @@ func TestEntriesOfOneBucket(t *testing.T) {
 				t.Errorf("entry %d of bucket %d: %+v", j, i, en)
 			}
 		}
+	}
+}
+
+// A bucket that never was is refused; one that was retired keeps its entries.
+func TestEntriesOfNoBucket(t *testing.T) {
+	b := paged(t)
+	list := func(key string, i uint16) ([]EntryView, error) {
+		es, _, err := b.Entries(context.Background(), budgetID(key), &i, Page{})
+		return es, err
+	}
+	_, err := list("b0", 2)
+	r := wantCode(t, ledger.InvalidArgument, err)
+	if want := "bucket 2 is no bucket of b0, which has 2 (allowed: 0 to 1)"; !strings.Contains(r.Error(), want) || r.Field != "bucket" {
+		t.Errorf("the refusal is %v, want %s", r, want)
+	}
+	b.ok(create("one", 1, ledger.Policy{}))
+	_, err = list("one", 255)
+	if r := wantCode(t, ledger.InvalidArgument, err); r.Limit != "0" {
+		t.Errorf("the refusal is %v", r)
+	}
+	if es, err := list("one", ledger.Unallocated); err != nil || len(es) != 0 {
+		t.Errorf("the unallocated bucket: %v, %v", es, err)
+	}
+	b.ok(reshard("b0", "down", 1))
+	if es, err := list("b0", 1); err != nil || len(es) == 0 {
+		t.Errorf("the retired bucket: %v, %v", es, err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 type ListEntriesRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Budget string                 `protobuf:"bytes,1,opt,name=budget,proto3" json:"budget,omitempty"`
-	// Only this bucket, if set.
+	// Only this bucket, if set. One that the budget never had is refused.
 	Bucket *uint32 `protobuf:"varint,2,opt,name=bucket,proto3,oneof" json:"bucket,omitempty"`
 	// 1 to 1000; 0 means 100.
 	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
