@@ -252,6 +252,43 @@ func TestReshard(t *testing.T) {
 	checkAudit(t, s.cli(t, "audit"))
 }
 
+// Several commits without ids of their own have one key: the answer says that
+// nothing was done, and how to do more.
+func TestSeveralWithoutIDs(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "B", "--currency", "BRL")
+	s.cli(t, "budget", "fund", "B", "--amount", "100.00")
+	s.cli(t, "order", "reserve", "o", "b", "--budget", "B", "--amount", "20.00")
+	part := []string{"order", "commit", "o", "b", "--amount", "4.00", "--partial"}
+	first := s.cli(t, part...)
+	const again = "this is the same commit again, and did nothing now; for another one, give each its own --payment\ndone before"
+	if strings.Contains(first, "again") {
+		t.Errorf("the first commit says:\n%s", first)
+	}
+	contains(t, s.cli(t, part...), again, "4.00")
+	contains(t, s.cli(t, "order", "get", "o", "b"), "16.00", "4.00") // held, committed
+	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: COMMIT with this key was first sent with other values of amount_minor (400); that one took effect; "+
+		"send the same values, or use another key or attempt; for another commit, give each its own --payment",
+		"order", "commit", "o", "b", "--amount", "5.00", "--partial", "--server", s.url)
+	s.cli(t, append(part, "--payment", "p2")...)
+	if out := s.cli(t, append(part, "--payment", "p2")...); strings.Contains(out, "give each its own") || !strings.HasPrefix(out, "done before") {
+		t.Errorf("a commit with an id again says:\n%s", out)
+	}
+	contains(t, s.cli(t, "order", "get", "o", "b"), "12.00", "8.00")
+	s.cli(t, "order", "extend", "o", "b", "--ttl", "1h")
+	contains(t, s.cli(t, "order", "extend", "o", "b", "--ttl", "1h"), "the same extension again", "--operation")
+	fails(t, exitFailed, "for another extension, give each its own --operation", "order", "extend", "o", "b", "--ttl", "2h", "--server", s.url)
+
+	s.cli(t, "wallet", "create", "w", "--currency", "CREDIT")
+	s.cli(t, "wallet", "grant", "w", "--amount", "10")
+	s.cli(t, "job", "hold", "j", "--wallet", "w", "--amount", "10")
+	settle := []string{"job", "settle", "j", "--amount", "3", "--partial"}
+	s.cli(t, settle...)
+	contains(t, s.cli(t, settle...), "the same settlement again", "--operation")
+	contains(t, s.cli(t, append(settle, "--operation", "s2")...), "4", "6") // held, charged
+	checkAudit(t, s.cli(t, "audit"))
+}
+
 // checkAudit sees that an audit looked at something and ends as it must.
 func checkAudit(t *testing.T, out string) {
 	t.Helper()

@@ -200,7 +200,7 @@ type jobSettle struct {
 	job       `embed:""`
 	moneyIn   `embed:""`
 	Partial   bool   `help:"Keep the rest held for further settlements."`
-	Operation string `help:"Operation id; tells several settlements apart." placeholder:"ID"`
+	Operation string `help:"Operation id: tells the settlements of a job apart; the same one settles once." placeholder:"ID"`
 	traced    `embed:""`
 }
 
@@ -209,8 +209,12 @@ func (jobSettle) Help() string {
 	return `What was held and is not needed returns to the wallet. For a cost of nothing,
 release the hold.
 
-Example:
-  coffer job settle j-2 --amount 42`
+The same command again does nothing and gives the first answer: give each of
+several settlements its own --operation.
+
+Examples:
+  coffer job settle j-2 --amount 42
+  coffer job settle j-3 --amount 10 --partial --operation part-1`
 }
 
 // Run settles.
@@ -237,7 +241,11 @@ func (j *jobSettle) Run(c *cli) error {
 		o, err := s.Settle(ctx, &cofferv1.SettleRequest{
 			JobId: j.Job, Attempt: j.Attempt, AmountMinor: amount, Partial: j.Partial, OperationId: j.Operation, CorrelationId: j.Correlation,
 		})
-		return c.jobOutcome(ctx, s, o, err)
+		parts := several{"settlement", "operation", j.Operation}
+		if j.Partial {
+			parts.repeated(c, o)
+		}
+		return parts.conflict(c.jobOutcome(ctx, s, o, err))
 	})
 }
 

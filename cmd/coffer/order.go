@@ -169,7 +169,7 @@ type orderCommit struct {
 	benefit `embed:""`
 	moneyIn `embed:""`
 	Partial bool   `help:"Keep the rest reserved for further commits."`
-	Payment string `help:"Payment id; tells several commits apart." placeholder:"ID"`
+	Payment string `help:"Payment id: tells the commits of a reservation apart; the same one commits once." placeholder:"ID"`
 	traced  `embed:""`
 }
 
@@ -177,6 +177,10 @@ type orderCommit struct {
 func (orderCommit) Help() string {
 	return `Without an amount all that is held is spent. With one and without --partial
 the rest returns to the budget.
+
+The same command again does nothing and gives the first answer. So give each of
+several commits its own --payment: two of the same amount without one are one
+commit, and of different amounts the second is refused.
 
 Examples:
   coffer order commit o-1001 coupon:SPRING
@@ -197,7 +201,11 @@ func (o *orderCommit) Run(c *cli) error {
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, AmountMinor: amount,
 			Partial: o.Partial, PaymentId: o.Payment, CorrelationId: o.Correlation,
 		})
-		return c.orderOutcome(ctx, s, o.benefit, res, err)
+		parts := several{"commit", "payment", o.Payment}
+		if o.Partial {
+			parts.repeated(c, res)
+		}
+		return parts.conflict(c.orderOutcome(ctx, s, o.benefit, res, err))
 	})
 }
 
@@ -213,6 +221,9 @@ func (orderExtend) Help() string {
 	return `The time to live counts from now, not from the end of the hold. A hold is never
 shortened: where it lasts longer already, it stays as it is.
 
+The same command again does nothing and gives the first answer: give each
+extension its own --operation.
+
 Example:
   coffer order extend o-1001 coupon:SPRING --ttl 30m --operation e-1`
 }
@@ -224,9 +235,11 @@ func (o *orderExtend) Run(c *cli) error {
 			OrderId: o.Order, BenefitKey: o.Benefit, Attempt: o.Attempt, Ttl: durationpb.New(o.TTL),
 			OperationId: o.Operation, CorrelationId: o.Correlation,
 		})
+		more := several{"extension", "operation", o.Operation}
 		if err != nil {
-			return s.refused(ctx, o.benefit, err)
+			return more.conflict(s.refused(ctx, o.benefit, err))
 		}
+		more.repeated(c, res)
 		if until := res.GetTime().AsTime().Add(o.TTL); !c.JSON && res.GetExpireTime().AsTime().After(until) {
 			c.printf("the hold lasts longer than %s already, and is never shortened\n", span(o.TTL))
 		}

@@ -1547,7 +1547,8 @@ type SettleRequest struct {
 	AmountMinor int64 `protobuf:"varint,4,opt,name=amount_minor,json=amountMinor,proto3" json:"amount_minor,omitempty"`
 	// Keep the rest held for further settlements.
 	Partial bool `protobuf:"varint,5,opt,name=partial,proto3" json:"partial,omitempty"`
-	// Tells several settlements of one job apart.
+	// Tells several settlements of one job apart. Without one they all have the
+	// same key: the same values again are a replay, other values a conflict.
 	OperationId string `protobuf:"bytes,6,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// A tracing id; it has no meaning for the ledger.
 	CorrelationId string `protobuf:"bytes,15,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`

@@ -438,7 +438,9 @@ type CommitRequest struct {
 	// Keep the rest reserved for further commits; needs an amount. Otherwise
 	// the rest returns to the budget.
 	Partial bool `protobuf:"varint,6,opt,name=partial,proto3" json:"partial,omitempty"`
-	// Tells several commits of one reservation apart.
+	// Tells several commits of one reservation apart. Without one they all have
+	// the same key: the same values again are a replay and commit nothing more,
+	// other values are a conflict.
 	PaymentId string `protobuf:"bytes,7,opt,name=payment_id,json=paymentId,proto3" json:"payment_id,omitempty"`
 	// A tracing id; it has no meaning for the ledger.
 	CorrelationId string `protobuf:"bytes,15,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
@@ -587,7 +589,8 @@ type ExtendRequest struct {
 	Budget string `protobuf:"bytes,4,opt,name=budget,proto3" json:"budget,omitempty"`
 	// The new time to live, counted from now. Never shortens a hold.
 	Ttl *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Tells several extensions apart.
+	// Tells several extensions apart. Without one they all have the same key: the
+	// same ttl again is a replay and extends nothing, another is a conflict.
 	OperationId string `protobuf:"bytes,6,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// A tracing id; it has no meaning for the ledger.
 	CorrelationId string `protobuf:"bytes,15,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
