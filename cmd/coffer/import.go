@@ -36,7 +36,10 @@ type importCmd struct {
 func (importCmd) Help() string {
 	return `The file has a header that names the columns order_id, benefit_key,
 amount_minor and currency, in any order; other columns are ignored. Each row is
-one benefit of one order.
+one benefit of one order, with its amount in minor units (1250 for 12.50):
+
+  order_id,benefit_key,amount_minor,currency
+  o-1,coupon:SPRING,1250,BRL
 
 The import can be stopped and run again: rows that were taken before are
 replayed and change nothing. A rejected row does not stop the others. A key
@@ -48,7 +51,8 @@ reason after them: it can be corrected and imported as it is. A row that was
 refused for lack of money stays refused in this attempt; when the budget has
 money again, import the rejects with --attempt 2.
 
-At the end all rejected rows are counted by reason, with the first row of each.
+At the end all rejected rows are counted by reason, with the first row of each
+(in JSON always, else where a reason has several).
 
 Exit code 1 when a row was rejected, so that no fault goes unseen in a script;
 0 with --allow-rejects.
@@ -219,14 +223,15 @@ func (m *importCmd) print(c *cli, sum *summary) {
 }
 
 // printReasons writes how many rows each reason rejected, with its first row.
+// Where each has one row, the list of rejected rows says it all.
 func (s *summary) printReasons(c *cli) {
-	if len(s.Reasons) == 0 {
+	if len(s.Reasons) == s.Rejected {
 		return
 	}
 	c.printf("\nrejected, by reason:\n")
-	t := c.table([]any{"rows", "code", "field", "first line", "its reason"}, "rows", "first line")
+	t := c.table([]any{"rows", "code", "the first of them"}, "rows")
 	for _, r := range s.Reasons {
-		t.row(r.Rows, r.Code, r.Field, r.Example.Line, r.Example.Reason)
+		t.row(r.Rows, r.Code, fmt.Sprintf("line %d: %s", r.Example.Line, r.Example.Reason))
 	}
 	t.print()
 }

@@ -96,10 +96,10 @@ func TestImportCountsReasons(t *testing.T) {
 	b.WriteString("o60,b,5.00,BRL\no61,b\no62,b,-1,BRL\no63,b,99999999,BRL\n") // lines 62 to 65
 	args := []string{"import", csvFile(t, b.String()), "--budget", "B", "--batch", "3", "--concurrency", "4", "--allow-rejects", "--server", s.url}
 	contains(t, must(t, args...), "rejected, by reason:\n rows  code ",
-		"   30  CURRENCY_MISMATCH    currency               3  currency USD is not the currency of budget B (allowed: BRL)\n",
-		"    2  INVALID_ARGUMENT     amount_minor          62  amount_minor \"5.00\" is not a whole number",
-		"    1  BROKEN_ROW                                 63  row has 2 fields",
-		"    1  INSUFFICIENT_BUDGET  amount_minor          65  amount_minor 99999999 ",
+		"   30  CURRENCY_MISMATCH    line 3: currency USD is not the currency of budget B (allowed: BRL)\n",
+		"    2  INVALID_ARGUMENT     line 62: amount_minor \"5.00\" is not a whole number",
+		"    1  BROKEN_ROW           line 63: row has 2 fields",
+		"    1  INSUFFICIENT_BUDGET  line 65: amount_minor 99999999 ",
 		"1 row refused for lack of money")
 	sum := decode[summary](t, must(t, append(args, "--json")...))
 	var got []string
