@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,6 +27,32 @@ func readmeCommands(t *testing.T, section string) []string {
 		out = append(out, m[1])
 	}
 	return out
+}
+
+// The file that the README shows is the one that its command imports, and what
+// it prints is what comes of it.
+func TestReadmeImport(t *testing.T) {
+	lines := readmeCommands(t, "Five minutes")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "import ") })
+	if at < 0 {
+		t.Fatal("the README imports nothing")
+	}
+	args := strings.Fields(lines[at])
+	args[1] = filepath.Join("..", "..", args[1])
+	page := readFile(t, filepath.Join("..", "..", "README.md"))
+	for _, l := range strings.Split(strings.TrimSpace(readFile(t, args[1])), "\n") {
+		contains(t, page, "\n    "+l+"\n")
+	}
+	s := serve(t, t.TempDir())
+	for _, line := range lines {
+		if strings.HasPrefix(line, "budget ") {
+			s.cli(t, strings.Fields(line)...)
+		}
+	}
+	const sums = "4         2          2         0        0         2  22.40 BRL "
+	contains(t, page, sums)
+	fails(t, exitFailed, sums, append(args, "--server", s.url)...)
+	fails(t, exitFailed, "4         0          0         2        0         2  22.40 BRL ", append(args, "--server", s.url)...)
 }
 
 // The story of the README works as it stands there: charge, failure, success
