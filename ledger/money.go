@@ -2,9 +2,8 @@ package ledger
 
 import (
 	"math"
-	"strings"
 
-	"golang.org/x/text/currency"
+	"github.com/bojanz/currency"
 )
 
 // add returns a+b, or false when the sum does not fit an int64.
@@ -23,36 +22,51 @@ func checkAmount(field string, v int64) *Rejection {
 	return nil
 }
 
-// CheckCurrency rejects a currency that is neither an ISO 4217 code nor a
-// custom one. Custom units have 4 to 12 upper-case letters, digits or
-// underscores and start with a letter (CREDIT, POINTS), so that they cannot be
-// mistaken for a mistyped ISO code.
+// CheckCurrency refuses a currency that a new budget can't have: one that is
+// neither in use by ISO 4217 nor a custom unit. Codes that nobody pays with (XXX,
+// XTS, metals, withdrawn ones) are not in use. Custom units have 4 to 12
+// upper-case letters, digits or underscores and start with a letter (CREDIT,
+// POINTS), so that they cannot be mistaken for a mistyped ISO code.
 func CheckCurrency(field, c string) *Rejection {
-	const limit = "an ISO 4217 code, or a custom unit of 4 to 12 characters A-Z, 0-9, _"
-	if len(c) == 3 && strings.ToUpper(c) == c {
-		if _, err := currency.ParseISO(c); err == nil {
-			return nil
-		}
-		return invalid(field, c, limit, "is not a known currency")
+	if r := CheckUnit(field, c); r != nil {
+		return r
 	}
-	if len(c) < 4 || len(c) > 12 || c[0] < 'A' || c[0] > 'Z' {
-		return invalid(field, clip(c), limit, "is not a known currency")
+	if len(c) == 3 && !currency.IsValid(c) {
+		return unknownCurrency(field, c)
 	}
-	for i := 1; i < len(c); i++ {
-		if ch := c[i]; (ch < 'A' || ch > 'Z') && (ch < '0' || ch > '9') && ch != '_' {
-			return invalid(field, clip(c), limit, "is not a known currency")
+	return nil
+}
+
+// CheckUnit refuses what no budget can have as its currency, whenever it was made.
+// It takes every code of three letters: ISO 4217 withdraws codes, and a budget that
+// has one goes on. All commands and facts but the one that makes a budget need no
+// more, since they are compared with the budget.
+func CheckUnit(field, c string) *Rejection {
+	if len(c) < 3 || len(c) > 12 {
+		return unknownCurrency(field, c)
+	}
+	for i := range len(c) {
+		letter := c[i] >= 'A' && c[i] <= 'Z'
+		if !letter && (i == 0 || len(c) == 3 || (c[i] != '_' && (c[i] < '0' || c[i] > '9'))) {
+			return unknownCurrency(field, c)
 		}
 	}
 	return nil
 }
 
-// Digits is the number of decimal places of a currency's minor unit: 2 for
-// BRL, 0 for JPY. Custom units count in whole units.
+func unknownCurrency(field, c string) *Rejection {
+	return invalid(field, clip(c), "an ISO 4217 code in use, such as BRL, or a custom unit of 4 to 12 characters A-Z, 0-9, _", "is not a known currency")
+}
+
+// Digits is the number of decimal places of a currency's minor unit by ISO 4217:
+// 2 for BRL, 0 for JPY. Custom units count in whole units. A code that was
+// withdrawn has 2, as nearly all had.
 func Digits(c string) int {
-	u, err := currency.ParseISO(c)
-	if err != nil || len(c) != 3 {
+	if len(c) != 3 {
 		return 0
 	}
-	scale, _ := currency.Standard.Rounding(u)
-	return scale
+	if d, ok := currency.GetDigits(c); ok {
+		return int(d)
+	}
+	return 2
 }

@@ -93,7 +93,7 @@ func (c *Command) validateOpening() *Rejection {
 	if r := checkAmount("amount_minor", c.Amount); r != nil {
 		return r
 	}
-	if r := CheckCurrency("currency", c.Currency); r != nil {
+	if r := CheckUnit("currency", c.Currency); r != nil {
 		return r
 	}
 	if c.Op == OpCharge {
@@ -150,7 +150,7 @@ func (c *Command) validateBudget() *Rejection {
 		if r := checkAmount("amount_minor", c.Amount); r != nil {
 			return r
 		}
-		return CheckCurrency("currency", c.Currency)
+		return CheckUnit("currency", c.Currency)
 	case OpCreate:
 		return c.validateCreate()
 	case OpReshard:

@@ -35,7 +35,7 @@ func TestGoodCommandsPass(t *testing.T) {
 // Every bad input names field, value and limit.
 func TestBadInput(t *testing.T) {
 	const amounts = "1 to 9223372036854775807 minor units"
-	const currencies = "an ISO 4217 code, or a custom unit of 4 to 12 characters A-Z, 0-9, _"
+	const currencies = "an ISO 4217 code in use, such as BRL, or a custom unit of 4 to 12 characters A-Z, 0-9, _"
 	long := strings.Repeat("x", 129)
 	longValue := `"` + strings.Repeat("x", 32) + `"… (129 bytes)`
 	for _, tc := range []struct {
@@ -65,7 +65,12 @@ func TestBadInput(t *testing.T) {
 		{"reserve 0", OpReserve, func(c *Command) { c.Amount = 0 }, "amount_minor", "0", amounts},
 		{"reserve -1", OpReserve, func(c *Command) { c.Amount = -1 }, "amount_minor", "-1", amounts},
 		{"reserve in nothing", OpReserve, func(c *Command) { c.Currency = "" }, "currency", `""`, currencies},
-		{"reserve in XYZ", OpReserve, func(c *Command) { c.Currency = "XYZ" }, "currency", "XYZ", currencies},
+		{"reserve in BR", OpReserve, func(c *Command) { c.Currency = "BR" }, "currency", `"BR"`, currencies},
+		{"reserve in U2D", OpReserve, func(c *Command) { c.Currency = "U2D" }, "currency", `"U2D"`, currencies},
+		{"create in XYZ", OpCreate, func(c *Command) { c.Currency = "XYZ" }, "currency", `"XYZ"`, currencies},
+		{"create in brl", OpCreate, func(c *Command) { c.Currency = "brl" }, "currency", `"brl"`, currencies},
+		{"create in what nobody pays with", OpCreate, func(c *Command) { c.Currency = "XXX" }, "currency", `"XXX"`, currencies},
+		{"create in what is withdrawn", OpCreate, func(c *Command) { c.Currency = "DEM" }, "currency", `"DEM"`, currencies},
 		{"reserve in brl", OpReserve, func(c *Command) { c.Currency = "brl" }, "currency", `"brl"`, currencies},
 		{"reserve in 1CREDIT", OpReserve, func(c *Command) { c.Currency = "1CREDIT" }, "currency", `"1CREDIT"`, currencies},
 		{"reserve in CREDIT-S", OpReserve, func(c *Command) { c.Currency = "CREDIT-S" }, "currency", `"CREDIT-S"`, currencies},
@@ -135,6 +140,8 @@ func TestEdgesPass(t *testing.T) {
 		func(c *Command) { c.TTL = time.Millisecond },
 		func(c *Command) { c.Currency = "CREDIT_2" },
 		func(c *Command) { c.Currency = "JPY" },
+		func(c *Command) { c.Currency = "XAF" },
+		func(c *Command) { c.Currency = "BGN" }, // withdrawn: a budget that has it goes on
 		func(c *Command) { c.Budget.Funder = "brand" },
 	} {
 		c := good(OpReserve)
@@ -158,7 +165,8 @@ func TestNames(t *testing.T) {
 	if s := (BucketID{id, Unallocated}).String(); s != "f/k#unallocated" {
 		t.Error(s)
 	}
-	for c, want := range map[string]int{"BRL": 2, "JPY": 0, "KWD": 3, "CREDIT": 0, "": 0} {
+	// By ISO 4217, which counts cents where people do not (COP, IDR).
+	for c, want := range map[string]int{"BRL": 2, "JPY": 0, "KWD": 3, "COP": 2, "IDR": 2, "IQD": 3, "MRU": 2, "CLF": 4, "BGN": 2, "CREDIT": 0, "": 0} {
 		if got := Digits(c); got != want {
 			t.Errorf("%q has %d digits, want %d", c, got, want)
 		}
@@ -166,6 +174,16 @@ func TestNames(t *testing.T) {
 	for _, s := range []string{Op(99).String(), EntryType(99).String(), State(99).String()} {
 		if s != "UNKNOWN" {
 			t.Error(s)
+		}
+	}
+}
+
+// New budgets are in a currency that is in use, also a young one, or in a unit of
+// their owner's.
+func TestCurrenciesInUse(t *testing.T) {
+	for _, c := range []string{"BRL", "USD", "XAF", "XCG", "SLE", "VED", "ZWG", "MRU", "CREDIT", "POINTS_2"} {
+		if r := CheckCurrency("currency", c); r != nil {
+			t.Errorf("%s: %v", c, r)
 		}
 	}
 }

@@ -44,7 +44,7 @@ var long = strings.Repeat("x", 129)
 const (
 	idLimit       = "1 to 128 bytes"
 	amountLimit   = "1 to 9223372036854775807 minor units"
-	currencyLimit = "an ISO 4217 code, or a custom unit of 4 to 12 characters A-Z, 0-9, _"
+	currencyLimit = "an ISO 4217 code in use, such as BRL, or a custom unit of 4 to 12 characters A-Z, 0-9, _"
 )
 
 func TestBadReserves(t *testing.T) {
@@ -66,7 +66,7 @@ func TestBadReserves(t *testing.T) {
 		{"newline", func(m *cofferv1.ReserveRequest) { m.OrderId = "a\nb" }, "order_id", `"a\nb"`, "no control characters"},
 		{"zero amount", func(m *cofferv1.ReserveRequest) { m.AmountMinor = 0 }, "amount_minor", "0", amountLimit},
 		{"negative amount", func(m *cofferv1.ReserveRequest) { m.AmountMinor = -7 }, "amount_minor", "-7", amountLimit},
-		{"unknown currency", func(m *cofferv1.ReserveRequest) { m.Currency = "XQZ" }, "currency", "XQZ", currencyLimit},
+		{"no code", func(m *cofferv1.ReserveRequest) { m.Currency = "X9Z" }, "currency", `"X9Z"`, currencyLimit},
 		{"lower-case currency", func(m *cofferv1.ReserveRequest) { m.Currency = "brl" }, "currency", `"brl"`, currencyLimit},
 		{"no currency", func(m *cofferv1.ReserveRequest) { m.Currency = "" }, "currency", `""`, "3 to 12 bytes"},
 		{"no ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = nil }, "ttl", "unset", "must be set"},
@@ -149,6 +149,8 @@ func TestBadInputElsewhere(t *testing.T) {
 	try("resolve of an unknown operation", err, "operation", "99", ops)
 	_, err = c.Resolve(ctx, &cofferv1.ResolveRequest{OrderId: "o", BenefitKey: "b", Operation: cofferv1.Operation_OPERATION_RESERVE, Id: "x"})
 	try("resolve of a reserve with an id", err, "id", `"x"`, "empty for RESERVE")
+	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: "b", Currency: "XQZ"})
+	try("unknown currency", err, "currency", `"XQZ"`, currencyLimit)
 	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: "b", Currency: "BRL", Buckets: 257})
 	try("too many buckets", err, "buckets", "257", "1 to 256; 0 means 1")
 	_, err = c.CreateBudget(ctx, &cofferv1.CreateBudgetRequest{Budget: "b", Currency: "BRL", Policy: &cofferv1.BudgetPolicy{LateCommit: 9}})

@@ -214,7 +214,7 @@ func (f *Fact) Validate() *ledger.Rejection {
 		return attemptRange("attempt", f.Attempt)
 	}
 	if f.Currency != "" {
-		if r := ledger.CheckCurrency("currency", f.Currency); r != nil {
+		if r := ledger.CheckUnit("currency", f.Currency); r != nil {
 			return r
 		}
 	}

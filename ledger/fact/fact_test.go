@@ -128,7 +128,7 @@ func TestBounds(t *testing.T) {
 		"a job's line":   {says(OrderCancelled, "", Line{Benefit: ledger.JobBenefit}), "lines[0].benefit_key"},
 		"twice":          {says(PaymentFailed, "", Line{Benefit: "b"}, Line{Benefit: "b", Attempt: 1}), "lines[1].benefit_key"},
 		"attempt":        {says(PaymentFailed, "", Line{Benefit: "b", Attempt: 17}), "lines[0].attempt"},
-		"currency":       {Fact{ID: ID{"t", "s", "e"}, Kind: PaymentFailed, Order: "o", Currency: "XYZ"}, "currency"},
+		"currency":       {Fact{ID: ID{"t", "s", "e"}, Kind: PaymentFailed, Order: "o", Currency: "BR"}, "currency"},
 		"too many":       {says(PaymentFailed, "", make([]Line, MaxLines+1)...), "lines"},
 	} {
 		f := tc.f.Normalize()
