@@ -144,7 +144,7 @@ var codeTable = []CodeInfo{
 	{CutoffInFuture, ClassInvalid, false, "send a cutoff that has passed, or none for now"},
 	{BadPageToken, ClassInvalid, false, "start again without a page token"},
 	{JobNotFound, ClassNotFound, false, "check queue, job id and tenant; a finished job is kept for its policy's keep and then forgotten"},
-	{JobIllegalState, ClassState, false, "look at the job (coffer queue inspect)"},
+	{JobIllegalState, ClassState, false, "look at the job (coffer queue get)"},
 	{LeaseLost, ClassState, false, "stop working on the job: it belongs to another lease, or has ended; lease again"},
 	{LeaseLimit, ClassExhausted, false, "complete, fail or return leases first"},
 	{QueueFull, ClassExhausted, false, "wait until jobs are done, settle the dead letters, or raise the limit"},

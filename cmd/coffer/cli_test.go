@@ -34,7 +34,7 @@ func TestHelpHasExamples(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, tc := range []struct{ args, words string }{
 		{"nonsense", `unexpected argument nonsense`},
-		{"budget", `expected one of "create"`},
+		{"budget", "coffer budget needs a command (allowed: create, fund, "},
 		{"--server http://x budget list", "unknown flag --server; a command's flags stand after it"},
 		{"order reserve o b --budget X --amount 1 --ttl 10d", `(allowed: numbers with units, such as 500ms, 15m or 24h)`},
 		{"budget get", `expected "<budget>"`},

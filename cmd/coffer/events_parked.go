@@ -14,7 +14,7 @@ import (
 
 type eventsParked struct {
 	List    parkedList    `cmd:"" help:"List the parked keys of a sink."`
-	Show    parkedShow    `cmd:"" help:"Show a parked key with its events."`
+	Get     parkedGet     `cmd:"" help:"Show a parked key with its events."`
 	Retry   parkedRetry   `cmd:"" help:"Deliver events of one key, or of all, again."`
 	Skip    parkedSkip    `cmd:"" help:"Give up the first event of a parked key."`
 	Skipped parkedSkipped `cmd:"" help:"List the events that were skipped."`
@@ -65,17 +65,17 @@ func (c *cli) parkedTable(keys []*cofferv1.ParkedKey) {
 	t.print()
 }
 
-type parkedShow struct {
+type parkedGet struct {
 	parkedName `embed:""`
 }
 
 // Help is the long help.
-func (parkedShow) Help() string {
-	return "Example:\n  coffer events parked show shop default/reservations/o-1001/coupon:SPRING"
+func (parkedGet) Help() string {
+	return "Example:\n  coffer events parked get shop default/reservations/o-1001/coupon:SPRING"
 }
 
 // Run shows.
-func (p *parkedShow) Run(c *cli) error {
+func (p *parkedGet) Run(c *cli) error {
 	res, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.GetParkedResponse, error) {
 		return s.GetParked(ctx, p.Sink, p.Key)
 	})

@@ -66,7 +66,7 @@ func TestEventCommands(t *testing.T) {
 
 	const key = "default/reservations/o-1/coupon"
 	waitFor(t, func() bool { return strings.Contains(s.cli(t, "events", "parked", "list", "shop"), key) })
-	contains(t, s.cli(t, "events", "parked", "show", "shop", key), "status 422", "reservation.reserved  o-1 coupon (1)")
+	contains(t, s.cli(t, "events", "parked", "get", "shop", key), "status 422", "reservation.reserved  o-1 coupon (1)")
 	contains(t, s.cli(t, "events", "parked", "skip", "shop", key, "--event", first.ID, "--reason", "a test"), "skipped "+first.ID)
 	contains(t, s.cli(t, "events", "parked", "skipped", "shop"), first.ID, "a test")
 	refuse.Store(false)

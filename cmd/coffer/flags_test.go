@@ -49,6 +49,31 @@ func TestEmptyFlags(t *testing.T) {
 	}
 }
 
+// A group of commands names them where none or an unknown one is given. One
+// thing is read by get everywhere, and what there is by list.
+func TestUnknownCommands(t *testing.T) {
+	for args, words := range map[string]string{
+		"queue inspect mail j":      "inspect is no command of coffer queue (allowed: enqueue, stats, list, get, lease, complete, fail, return, dead)",
+		"queue dead inspect mail j": "inspect is no command of coffer queue dead (allowed: list, get, replay, discard)",
+		"events parked show shop k": "show is no command of coffer events parked (allowed: list, get, retry, skip, skipped)",
+		"queue dead":                "coffer queue dead needs a command (allowed: list, get, replay, discard)",
+		"queue gett mail j":         `did you mean "get"?`,
+		"budget --colour":           "unknown flag --colour",
+	} {
+		fails(t, exitUsage, words, strings.Fields(args)...)
+	}
+	var a app
+	parser, err := kong.New(&a, kong.Writers(io.Discard, io.Discard), kong.Bind(&cli{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range parser.Model.Leaves(true) {
+		if n.Name == "show" || n.Name == "inspect" || n.Name == "describe" || n.Name == "view" {
+			t.Errorf("coffer %s is another word for get", n.Path())
+		}
+	}
+}
+
 // Help shows the default of every flag that has one, and a value for the others.
 func TestHelpShowsDefaults(t *testing.T) {
 	var a app

@@ -21,7 +21,7 @@ type queueCmd struct {
 	Enqueue  queueEnqueue  `cmd:"" help:"Put a job into a queue."`
 	Stats    queueStats    `cmd:"" help:"Show the queues with their figures."`
 	List     queueList     `cmd:"" help:"List a queue's jobs."`
-	Inspect  queueInspect  `cmd:"" help:"Show a job."`
+	Get      queueGet      `cmd:"" help:"Show a job."`
 	Lease    queueLease    `cmd:"" help:"Take jobs that are due, as a worker does."`
 	Complete queueComplete `cmd:"" help:"End a leased job for good."`
 	Fail     queueFail     `cmd:"" help:"Count an attempt of a leased job; it comes again."`
@@ -233,15 +233,15 @@ func (c *cli) jobList(jobs []*cofferv1.QueueJob, next, none string) error {
 	return nil
 }
 
-type queueInspect struct {
+type queueGet struct {
 	jobName `embed:""`
 }
 
 // Help is the long help.
-func (queueInspect) Help() string { return "Example:\n  coffer queue inspect mail welcome-17" }
+func (queueGet) Help() string { return "Example:\n  coffer queue get mail welcome-17" }
 
 // Run shows a job.
-func (q *queueInspect) Run(c *cli) error {
+func (q *queueGet) Run(c *cli) error {
 	j, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.QueueJob, error) {
 		return s.GetQueueJob(ctx, q.Queue, q.Job)
 	})

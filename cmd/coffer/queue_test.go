@@ -55,10 +55,10 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "list", "mail", "--state", "done"), "b")
 	contains(t, s.cli(t, "queue", "list", "mail", "--limit", "1"), "more with --page ")
 	contains(t, s.cli(t, "queue", "list", "empty"), "no jobs")
-	contains(t, s.cli(t, "queue", "inspect", "mail", "a"), "leased 1 times; dead 1 times", "last error:\nno route", `payload:`, `"hello"`)
+	contains(t, s.cli(t, "queue", "get", "mail", "a"), "leased 1 times; dead 1 times", "last error:\nno route", `payload:`, `"hello"`)
 
 	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "a", "no route")
-	contains(t, s.cli(t, "queue", "dead", "inspect", "mail", "a"), "DEAD")
+	contains(t, s.cli(t, "queue", "dead", "get", "mail", "a"), "DEAD")
 	contains(t, s.cli(t, "queue", "dead", "replay", "mail", "a"), "READY")
 	fails(t, exitFailed, "JOB_ILLEGAL_STATE: only a dead letter can be discarded", "queue", "dead", "discard", "mail", "a", "--reason", "x", "--server", s.url)
 	re := decode[cliJobs](t, s.cli(t, "queue", "lease", "mail", "--for", "1h", "--json")).Jobs
@@ -72,7 +72,7 @@ func TestQueueCommands(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "no dead letters")
-	fails(t, exitFailed, "JOB_NOT_FOUND: job_id \"x\" is not in queue \"mail\"", "queue", "inspect", "mail", "x", "--server", s.url)
+	fails(t, exitFailed, "JOB_NOT_FOUND: job_id \"x\" is not in queue \"mail\"", "queue", "get", "mail", "x", "--server", s.url)
 	fails(t, exitUsage, "--token is empty", "queue", "complete", "mail", "a", "--token", "")
 	fails(t, exitUsage, "missing flags: --reason=TEXT", "queue", "dead", "discard", "mail", "a")
 	s.cli(t, "audit")

@@ -107,7 +107,7 @@ func (q *queueReturn) Run(c *cli) error {
 
 type queueDead struct {
 	List    deadList    `cmd:"" help:"List a queue's dead letters, the oldest first."`
-	Inspect deadInspect `cmd:"" help:"Show a dead letter."`
+	Get     deadGet     `cmd:"" help:"Show a dead letter."`
 	Replay  deadReplay  `cmd:"" help:"Make a dead letter a job again, under the same id."`
 	Discard deadDiscard `cmd:"" help:"Give a dead letter up."`
 }
@@ -134,10 +134,10 @@ func (d *deadList) Run(c *cli) error {
 	return c.jobList(res.GetJobs(), res.GetNextPageToken(), "no dead letters")
 }
 
-type deadInspect struct{ queueInspect }
+type deadGet struct{ queueGet }
 
 // Help is the long help.
-func (deadInspect) Help() string { return "Example:\n  coffer queue dead inspect mail welcome-17" }
+func (deadGet) Help() string { return "Example:\n  coffer queue dead get mail welcome-17" }
 
 type deadReplay struct {
 	jobName `embed:""`

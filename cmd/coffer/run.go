@@ -217,15 +217,22 @@ var negative = regexp.MustCompile(`^(--[a-z-]+): expected [a-z]+ value but got "
 
 // usage reports a wrong command line.
 func usage(stderr io.Writer, err error) int {
-	where := "coffer"
+	where, commands := "coffer", []string(nil)
 	var pe *kong.ParseError
 	if errors.As(err, &pe) && pe.Context != nil {
 		if n := pe.Context.Selected(); n != nil {
 			where = "coffer " + n.Path()
+			for _, child := range n.Children {
+				commands = append(commands, child.Name)
+			}
 		}
 	}
 	where, hint := strings.TrimSpace(where), ""
 	switch said := err.Error(); {
+	case len(commands) > 0 && strings.HasPrefix(said, "expected one of "):
+		err = fmt.Errorf("%s needs a command (allowed: %s)", where, strings.Join(commands, ", "))
+	case len(commands) > 0 && strings.HasPrefix(said, "unexpected argument ") && !strings.Contains(said, "did you mean"):
+		err = fmt.Errorf("%s is no command of %s (allowed: %s)", strings.TrimPrefix(said, "unexpected argument "), where, strings.Join(commands, ", "))
 	case negative.MatchString(said):
 		m := negative.FindStringSubmatch(said)
 		err = fmt.Errorf("%s is %s (allowed: more than 0)", m[1], m[2])
