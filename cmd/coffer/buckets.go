@@ -13,7 +13,7 @@ import (
 )
 
 type budgetReshard struct {
-	Budget  string `arg:"" help:"Budget."`
+	Budget  string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	Buckets uint32 `arg:"" help:"How many buckets it shall have, 1 to 256."`
 	keyed   `embed:""`
 }
@@ -69,7 +69,7 @@ func (b *budgetReshard) nothing(c *cli) error {
 }
 
 type budgetBuckets struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 }
 
 // Help is the long help.

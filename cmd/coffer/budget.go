@@ -33,7 +33,7 @@ type budgetCreate struct {
 	Budget        string        `arg:"" help:"Name: KEY or FUNDER/KEY."`
 	Currency      string        `help:"ISO 4217 code, or a custom unit such as CREDIT." required:"" placeholder:"BRL"`
 	Buckets       uint32        `help:"Slices that take load in parallel, 1 to 256." default:"1"`
-	LateCommit    string        `help:"What a commit after the expiry does: reject, reclaim or case." enum:"reject,reclaim,case" default:"reject"`
+	LateCommit    string        `help:"What a commit after the expiry does: reject it, reclaim (take the money again, if it is there) or open a case for a person." enum:"reject,reclaim,case" default:"reject"`
 	Exhaustion    string        `help:"When a reserve finds too little: exact (the whole budget is short) or strict (its bucket is)." enum:"exact,strict" default:"exact"`
 	OnUnavailable string        `help:"What a reserve answers when the store cannot take it: fail-closed or skip-benefit." enum:"fail-closed,skip-benefit" default:"fail-closed"`
 	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved (default: 0)." placeholder:"10"`
@@ -99,7 +99,7 @@ func enumName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-
 func shortEnum(s fmt.Stringer, prefix string) string { return strings.TrimPrefix(s.String(), prefix) }
 
 type budgetFund struct {
-	Budget   string `arg:"" help:"Budget."`
+	Budget   string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	moneyIn  `embed:""`
 	Currency string `help:"Currency, checked against the budget's (default: the budget's)." placeholder:"BRL"`
 	keyed    `embed:""`
@@ -119,7 +119,7 @@ func (b *budgetFund) Run(c *cli) error {
 }
 
 type budgetDefund struct {
-	Budget   string `arg:"" help:"Budget."`
+	Budget   string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	moneyIn  `embed:""`
 	Currency string `help:"Currency, checked against the budget's (default: the budget's)." placeholder:"BRL"`
 	keyed    `embed:""`
@@ -127,7 +127,10 @@ type budgetDefund struct {
 
 // Help is the long help.
 func (budgetDefund) Help() string {
-	return `Example:
+	return `Only what is available can be taken: not what is reserved or spent. The same
+--key moves money once, however often it is sent.
+
+Example:
   coffer budget defund SPRING --amount 1200.50 --key correction-17`
 }
 
@@ -164,12 +167,18 @@ func (c *cli) moveMoney(budget, currency string, in moneyIn, k keyed, fund bool)
 }
 
 type budgetFreeze struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	keyed  `embed:""`
 }
 
 // Help is the long help.
-func (budgetFreeze) Help() string { return "Example:\n  coffer budget freeze SPRING" }
+func (budgetFreeze) Help() string {
+	return `What is reserved can still be committed, released and refunded. A reserve that
+is refused meanwhile stays refused: the order tries again as its next --attempt.
+
+Example:
+  coffer budget freeze SPRING`
+}
 
 // Run freezes the budget.
 func (b *budgetFreeze) Run(c *cli) error {
@@ -180,7 +189,7 @@ func (b *budgetFreeze) Run(c *cli) error {
 }
 
 type budgetUnfreeze struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	keyed  `embed:""`
 }
 
@@ -196,7 +205,7 @@ func (b *budgetUnfreeze) Run(c *cli) error {
 }
 
 type budgetClose struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	keyed  `embed:""`
 }
 

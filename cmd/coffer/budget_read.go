@@ -52,7 +52,7 @@ func (b *budgetList) Run(c *cli) error {
 }
 
 type budgetGet struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 }
 
 // Help is the long help.

@@ -32,7 +32,7 @@ type eventsSinks struct {
 
 // sinkName names a sink.
 type sinkName struct {
-	Sink string `arg:"" help:"Sink."`
+	Sink string `arg:"" help:"Name of the sink."`
 }
 
 // sinkSettings are the two ways to give a configuration.

@@ -23,8 +23,8 @@ type factCmd struct {
 
 // factName names a fact.
 type factName struct {
-	Source string `arg:"" help:"Who said it."`
-	Event  string `arg:"" help:"Its event id there."`
+	Source string `arg:"" help:"Name of the system that said it, such as shop."`
+	Event  string `arg:"" help:"Id of its event there."`
 }
 
 type factSubmit struct {
@@ -158,7 +158,7 @@ func (f *factGet) Run(c *cli) error {
 }
 
 type factList struct {
-	State string `help:"Facts in this state: pending, applied, exception, resolved, or all." enum:"pending,applied,exception,resolved,all" default:"exception" placeholder:"STATE"`
+	State string `help:"Facts in this state: pending, applied, exception, resolved, or all (default: exception)." enum:"pending,applied,exception,resolved,all" default:"exception" placeholder:"STATE"`
 	paged `embed:""`
 }
 

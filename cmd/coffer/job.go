@@ -21,14 +21,14 @@ type jobCmd struct {
 	Settle  jobSettle  `cmd:"" help:"Charge a job's actual cost."`
 	Release jobRelease `cmd:"" help:"Give a job's hold back."`
 	Resolve jobResolve `cmd:"" help:"Settle a command whose answer was lost."`
-	Get     jobGet     `cmd:"" help:"Show a job."`
-	Explain jobExplain `cmd:"" help:"Show a job and everything that happened to it."`
+	Get     jobGet     `cmd:"" help:"Show a job's charge."`
+	Explain jobExplain `cmd:"" help:"Show a job's charge and everything that happened to it."`
 }
 
 // job names what a job command works on.
 type job struct {
 	Job     string `arg:"" help:"Job id."`
-	Attempt uint32 `help:"Number of the try to charge this job." default:"1"`
+	Attempt uint32 `help:"Number of the try to charge this job, 1 to 16; a new try needs those before it to be refused, released or expired." default:"1"`
 }
 
 // payable is what a job is to cost, and which wallet pays.
@@ -106,7 +106,9 @@ type jobCharge struct {
 
 // Help is the long help.
 func (jobCharge) Help() string {
-	return `Sending the same charge again does nothing and gives the first answer.
+	return `Sending the same charge again does nothing and gives the first answer. One that
+was refused for lack of credits stays refused: when there are credits again,
+charge the job as --attempt 2.
 
 Example:
   coffer job charge j-1 --wallet acme --amount 30`
@@ -179,7 +181,11 @@ type jobHold struct {
 
 // Help is the long help.
 func (jobHold) Help() string {
-	return "Example:\n  coffer job hold j-2 --wallet acme --amount 50 --ttl 1h"
+	return `For work whose cost is known only afterwards: then settle the job, or release
+the hold. A hold that is neither returns to the wallet by itself after --ttl.
+
+Example:
+  coffer job hold j-2 --wallet acme --amount 50 --ttl 1h`
 }
 
 // Run holds.
@@ -251,7 +257,7 @@ func (j *jobSettle) Run(c *cli) error {
 
 type jobRelease struct {
 	job       `embed:""`
-	Operation string `help:"Operation id." placeholder:"ID"`
+	Operation string `help:"Operation id, which resolve can ask for; not needed, since this happens once." placeholder:"ID"`
 	traced    `embed:""`
 }
 

@@ -22,14 +22,19 @@ type ledgerCmd struct {
 }
 
 type ledgerEntries struct {
-	Budget string  `arg:"" help:"Budget."`
+	Budget string  `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	Bucket *uint32 `help:"Only this bucket, from 0 (see: coffer budget buckets)." placeholder:"N"`
 	paged  `embed:""`
 }
 
 // Help is the long help.
 func (ledgerEntries) Help() string {
-	return "Examples:\n  coffer ledger entries SPRING --limit 20\n  coffer ledger entries SPRING --bucket 8"
+	return `An entry has the name BUCKET/NUMBER and shows by how much it changed each sum of
+its bucket. Entries never change.
+
+Examples:
+  coffer ledger entries SPRING --limit 20
+  coffer ledger entries SPRING --bucket 8`
 }
 
 // Run lists entries.
@@ -73,7 +78,7 @@ func delta(v int64, currency string) string {
 }
 
 type ledgerReplay struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 	Cutoff string `help:"Only entries up to this time (RFC 3339); nothing is compared then." placeholder:"2026-05-01T00:00:00Z"`
 }
 
@@ -147,7 +152,7 @@ func (c *cli) replayTable(res *cofferv1.ReplayResponse, compared bool) {
 }
 
 type ledgerVerify struct {
-	Budget string `arg:"" help:"Budget."`
+	Budget string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
 }
 
 // Help is the long help.

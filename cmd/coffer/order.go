@@ -29,7 +29,7 @@ type orderCmd struct {
 type benefit struct {
 	Order   string `arg:"" help:"Order id."`
 	Benefit string `arg:"" help:"Benefit key, such as coupon:SPRING."`
-	Attempt uint32 `help:"Number of the try for this benefit." default:"1"`
+	Attempt uint32 `help:"Number of the try for this benefit, 1 to 16; a new try needs those before it to hold no money." default:"1"`
 }
 
 // reservation names the reservation of the benefit in errors.
@@ -118,7 +118,9 @@ type orderReserve struct {
 
 // Help is the long help.
 func (orderReserve) Help() string {
-	return `Sending the same command again does nothing and gives the first answer.
+	return `Sending the same command again does nothing and gives the first answer. One that
+was refused for lack of money stays refused: when there is money again, the
+order tries as --attempt 2.
 
 With --quote the benefit can be refunded by order line. The lines' amounts, in
 minor units, must add up to the amount:
@@ -212,7 +214,7 @@ func (o *orderCommit) Run(c *cli) error {
 type orderExtend struct {
 	benefit   `embed:""`
 	TTL       time.Duration `help:"New time to live, counted from now." required:"" name:"ttl" placeholder:"30m"`
-	Operation string        `help:"Operation id; tells several extensions apart." placeholder:"ID"`
+	Operation string        `help:"Operation id: tells the extensions of a hold apart; the same one extends once." placeholder:"ID"`
 	traced    `embed:""`
 }
 
@@ -249,7 +251,7 @@ func (o *orderExtend) Run(c *cli) error {
 
 type orderRelease struct {
 	benefit   `embed:""`
-	Operation string `help:"Operation id." placeholder:"ID"`
+	Operation string `help:"Operation id, which resolve can ask for; not needed, since this happens once." placeholder:"ID"`
 	traced    `embed:""`
 }
 
@@ -273,13 +275,14 @@ func (o *orderRelease) Run(c *cli) error {
 
 type orderReclaim struct {
 	benefit   `embed:""`
-	Operation string `help:"Operation id." placeholder:"ID"`
+	Operation string `help:"Operation id, which resolve can ask for; not needed, since this happens once." placeholder:"ID"`
 	traced    `embed:""`
 }
 
 // Help is the long help.
 func (orderReclaim) Help() string {
-	return `The order was paid after all: takes the money from the budget again.
+	return `For an order that was paid after all: takes what had been held from the budget
+again, if it has that much.
 
 Example:
   coffer order reclaim o-1001 coupon:SPRING`

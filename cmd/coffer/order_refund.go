@@ -113,7 +113,11 @@ type orderReinstate struct {
 
 // Help is the long help.
 func (orderReinstate) Help() string {
-	return "Example:\n  coffer order reinstate o-1001 coupon:SPRING --refund r-1"
+	return `The refund did not happen after all: what it gave back to the budget is spent
+again, if the budget has it. A refund can be undone once.
+
+Example:
+  coffer order reinstate o-1001 coupon:SPRING --refund r-1`
 }
 
 // Run undoes a refund.

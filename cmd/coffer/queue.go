@@ -19,7 +19,7 @@ type queueCmd struct {
 	remote `embed:""`
 
 	Enqueue  queueEnqueue  `cmd:"" help:"Put a job into a queue."`
-	Stats    queueStats    `cmd:"" help:"Show the queues with their figures."`
+	Stats    queueStats    `cmd:"" help:"List the queues, with how many jobs each has in each state."`
 	List     queueList     `cmd:"" help:"List a queue's jobs."`
 	Get      queueGet      `cmd:"" help:"Show a job."`
 	Lease    queueLease    `cmd:"" help:"Take jobs that are due, as a worker does."`
@@ -31,7 +31,7 @@ type queueCmd struct {
 
 // jobName names a job.
 type jobName struct {
-	Queue string `arg:"" help:"Queue."`
+	Queue string `arg:"" help:"Name of the queue."`
 	Job   string `arg:"" help:"Job id."`
 }
 
@@ -197,8 +197,8 @@ func (q *queueStats) Run(c *cli) error {
 }
 
 type queueList struct {
-	Queue string `arg:"" help:"Queue."`
-	State string `help:"Only jobs in this state: ready, leased, done, dead, discarded, or all." enum:"ready,leased,done,dead,discarded,all" default:"all" placeholder:"STATE"`
+	Queue string `arg:"" help:"Name of the queue."`
+	State string `help:"Only jobs in this state: ready, leased, done, dead, discarded, or all (default: all)." enum:"ready,leased,done,dead,discarded,all" default:"all" placeholder:"STATE"`
 	paged `embed:""`
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 type queueLease struct {
-	Queue  string        `arg:"" help:"Queue."`
+	Queue  string        `arg:"" help:"Name of the queue."`
 	Max    uint32        `help:"Most jobs taken." default:"1"`
 	For    time.Duration `help:"How long the lease holds." default:"30s"`
 	Worker string        `help:"Who works, for people." default:"coffer-cli"`
@@ -79,7 +79,11 @@ type queueFail struct {
 
 // Help is the long help.
 func (queueFail) Help() string {
-	return "Example:\n  coffer queue fail mail welcome-17 --token TOKEN --error 'no route to host'"
+	return `The job is due again after a delay that doubles with each attempt. After its last
+attempt it is a dead letter, which only a person takes up (coffer queue dead).
+
+Example:
+  coffer queue fail mail welcome-17 --token TOKEN --error 'no route to host'`
 }
 
 // Run fails.
@@ -95,7 +99,10 @@ type queueReturn struct {
 
 // Help is the long help.
 func (queueReturn) Help() string {
-	return "Example:\n  coffer queue return mail welcome-17 --token TOKEN"
+	return `No attempt is counted, and the job is due at once.
+
+Example:
+  coffer queue return mail welcome-17 --token TOKEN`
 }
 
 // Run returns.
@@ -113,7 +120,7 @@ type queueDead struct {
 }
 
 type deadList struct {
-	Queue string `arg:"" help:"Queue."`
+	Queue string `arg:"" help:"Name of the queue."`
 	paged `embed:""`
 }
 

@@ -66,8 +66,8 @@ type app struct {
 	Budget  budgetCmd  `cmd:"" help:"Create, fund and look at budgets." group:"Operations"`
 	Order   orderCmd   `cmd:"" help:"Reserve, commit, release and refund benefits of orders." group:"Operations"`
 	Wallet  walletCmd  `cmd:"" help:"Create wallets, grant credits and read statements." group:"Operations"`
-	Job     jobCmd     `cmd:"" help:"Charge, refund and settle jobs of usage billing." group:"Operations"`
-	Queue   queueCmd   `cmd:"" help:"Jobs that are done later or again, and dead letters." group:"Operations"`
+	Job     jobCmd     `cmd:"" help:"Charge, refund and settle what jobs cost: usage billing with wallets." group:"Operations"`
+	Queue   queueCmd   `cmd:"" help:"Queues of work that is done later or again, and its dead letters." group:"Operations"`
 	Fact    factCmd    `cmd:"" help:"What other systems say happened: payments, refunds, results of jobs." group:"Operations"`
 	Events  eventsCmd  `cmd:"" help:"What happened in the ledger: print it, deliver it, settle what a receiver refused." group:"Operations"`
 	Import  importCmd  `cmd:"" help:"Send a CSV file of benefits through the server." group:"Operations"`
@@ -103,7 +103,9 @@ func (c *cli) getenv(name string) (string, bool) {
 // flagEnv names the variables that stand in for flags.
 var flagEnv = map[string]string{"server": "COFFER_SERVER", "tenant": "COFFER_TENANT", "ca": "COFFER_CA", "config": "COFFER_CONFIG"}
 
-const description = `A ledger for promotion budgets: every benefit is paid exactly once.
+const description = `A ledger for promotion budgets, credits and other money-like benefits: each is
+paid exactly once. Begin with "coffer demo", or with "coffer dev" in one terminal
+and "coffer budget create SPRING --currency BRL" in another.
 
 Exit codes: 0 it worked, 1 it was refused or failed, 2 the command line is wrong.
 "coffer --version" prints the version.`

@@ -16,7 +16,7 @@ const maxAuthorityBytes = 1 << 20
 
 // trust is whom a client of a server with TLS believes.
 type trust struct {
-	CA string `help:"Believe only servers whose certificate one of this file's (PEM) has signed, and not the system's list (env COFFER_CA)." name:"ca" placeholder:"FILE" empty:"name a file, or leave the flag out to use COFFER_CA or the system's list"`
+	CA string `help:"PEM file with the certificate of the authority that signed the server's, in place of the system's list (env COFFER_CA)." name:"ca" placeholder:"FILE" empty:"name a file, or leave the flag out to use COFFER_CA or the system's list"`
 }
 
 // config is what a client demands of the server at url, nil for what Go

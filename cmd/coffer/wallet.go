@@ -29,7 +29,7 @@ type walletCreate struct {
 	DebtCap     string        `help:"How far below zero the cost of delivered work may go, in major units (default: 0)." placeholder:"100"`
 	OverPercent int32         `help:"Percent by which a settlement may exceed its hold (default: 0)." placeholder:"10"`
 	OverAmount  string        `help:"Amount by which a settlement may exceed its hold, in major units (default: 0)." placeholder:"5"`
-	LateSettle  string        `help:"What a settlement after the hold's expiry does: reject, reclaim or case." enum:"reject,reclaim,case" default:"reclaim"`
+	LateSettle  string        `help:"What a settlement after the hold's expiry does: reject it, reclaim (take the credits again, if they are there) or open a case for a person." enum:"reject,reclaim,case" default:"reclaim"`
 	MaxLifetime time.Duration `help:"Longest life of a hold, extensions included (default 7 days)." placeholder:"168h"`
 }
 
@@ -83,7 +83,7 @@ func (w *walletCreate) Run(c *cli) error {
 }
 
 type walletGrant struct {
-	Wallet   string `arg:"" help:"Wallet."`
+	Wallet   string `arg:"" help:"Name of the wallet: KEY or FUNDER/KEY."`
 	moneyIn  `embed:""`
 	Currency string `help:"Currency, checked against the wallet's (default: the wallet's)." placeholder:"CREDIT"`
 	keyed    `embed:""`
@@ -159,7 +159,7 @@ func (w *walletList) Run(c *cli) error {
 }
 
 type walletGet struct {
-	Wallet string `arg:"" help:"Wallet."`
+	Wallet string `arg:"" help:"Name of the wallet: KEY or FUNDER/KEY."`
 }
 
 // Help is the long help.
@@ -198,7 +198,7 @@ func (c *cli) walletTable(wallets ...*cofferv1.Wallet) {
 }
 
 type walletStatement struct {
-	Wallet string `arg:"" help:"Wallet."`
+	Wallet string `arg:"" help:"Name of the wallet: KEY or FUNDER/KEY."`
 	From   string `help:"First moment, RFC 3339 (default: the beginning)." placeholder:"TIME"`
 	Cutoff string `help:"Last moment, RFC 3339 (default: now)." placeholder:"TIME"`
 	paged  `embed:""`
