@@ -124,6 +124,9 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 		first.Epoch = Epoch{Number: 1, Buckets: uint16(c.Buckets)}
 		return BudgetDecision{Result: Result{Budget: b.ID, Definition: &first, Replayed: true}}
 	}
+	if r := checkInUse("currency", c.Currency); r != nil {
+		return BudgetDecision{Rejection: r}
+	}
 	if s := c.Policy.ReversalSink; !s.IsZero() {
 		if v.Sink == nil {
 			r := BudgetMissing(s)

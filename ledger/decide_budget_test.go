@@ -44,6 +44,43 @@ func TestBudgetStates(t *testing.T) {
 	}
 }
 
+// New budgets are in a currency that is in use, also a young one, or in a unit of
+// their owner's. What was withdrawn stays with the budgets that have it: they take
+// commands, and are made again with the first answer.
+func TestCurrenciesOfBudgets(t *testing.T) {
+	create := func(v *BudgetView, cur string) BudgetDecision {
+		c := good(OpCreate)
+		c.Currency = cur
+		if r := c.Validate(); r != nil {
+			t.Fatalf("%s: %v", cur, r)
+		}
+		return DecideBudget(v, &c)
+	}
+	for _, cur := range []string{"BRL", "USD", "XAF", "XCG", "SLE", "VED", "ZWG", "MRU", "CREDIT", "POINTS_2"} {
+		if d := create(&BudgetView{Now: start}, cur); d.Rejection != nil || d.Budget == nil || d.Budget.Currency != cur {
+			t.Errorf("%s: %v", cur, d.Rejection)
+		}
+	}
+	for _, cur := range []string{"XYZ", "XXX", "XTS", "XAU", "DEM"} {
+		d := create(&BudgetView{Now: start}, cur)
+		if r := d.Rejection; r == nil || r.Code != InvalidArgument || r.Field != "currency" || r.Value != `"`+cur+`"` || d.Budget != nil {
+			t.Errorf("%s: %+v", cur, d)
+		}
+	}
+	v := budgetWorld(BudgetOpen, 100)
+	c := good(OpCreate)
+	c.Currency = "DEM"
+	v.Budget.Currency, v.Budget.Definition = "DEM", c.Canonical()
+	if d := create(v, "DEM"); d.Rejection != nil || !d.Result.Replayed {
+		t.Errorf("made again: %+v", d)
+	}
+	f := good(OpFund)
+	f.Currency = "DEM"
+	if d := DecideBudget(v, &f); f.Validate() != nil || d.Rejection != nil || d.Result.Totals.Funded != 110 {
+		t.Errorf("funded: %+v", d)
+	}
+}
+
 func TestFundSpreadsAndDefundTakesInProportion(t *testing.T) {
 	c := good(OpFund)
 	c.Amount = 8

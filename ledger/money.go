@@ -22,25 +22,12 @@ func checkAmount(field string, v int64) *Rejection {
 	return nil
 }
 
-// CheckCurrency refuses a currency that a new budget can't have: one that is
-// neither in use by ISO 4217 nor a custom unit. Codes that nobody pays with (XXX,
-// XTS, metals, withdrawn ones) are not in use. Custom units have 4 to 12
+// CheckUnit refuses what no budget can have as its currency, whenever it was made:
+// neither a code of three letters nor a custom unit. Custom units have 4 to 12
 // upper-case letters, digits or underscores and start with a letter (CREDIT,
-// POINTS), so that they cannot be mistaken for a mistyped ISO code.
-func CheckCurrency(field, c string) *Rejection {
-	if r := CheckUnit(field, c); r != nil {
-		return r
-	}
-	if len(c) == 3 && !currency.IsValid(c) {
-		return unknownCurrency(field, c)
-	}
-	return nil
-}
-
-// CheckUnit refuses what no budget can have as its currency, whenever it was made.
-// It takes every code of three letters: ISO 4217 withdraws codes, and a budget that
-// has one goes on. All commands and facts but the one that makes a budget need no
-// more, since they are compared with the budget.
+// POINTS), so that they cannot be mistaken for a mistyped code. It takes every
+// code: ISO 4217 withdraws some, and a budget that has one goes on. Commands and
+// facts need no more, since they are compared with their budget.
 func CheckUnit(field, c string) *Rejection {
 	if len(c) < 3 || len(c) > 12 {
 		return unknownCurrency(field, c)
@@ -50,6 +37,15 @@ func CheckUnit(field, c string) *Rejection {
 		if !letter && (i == 0 || len(c) == 3 || (c[i] != '_' && (c[i] < '0' || c[i] > '9'))) {
 			return unknownCurrency(field, c)
 		}
+	}
+	return nil
+}
+
+// checkInUse refuses a code that a new budget can't have: one that ISO 4217 does
+// not list for paying with. XXX, XTS, metals and withdrawn codes are none.
+func checkInUse(field, c string) *Rejection {
+	if len(c) == 3 && !currency.IsValid(c) {
+		return unknownCurrency(field, c)
 	}
 	return nil
 }

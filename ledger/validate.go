@@ -181,7 +181,7 @@ func (c *Command) validateMove() *Rejection {
 }
 
 func (c *Command) validateCreate() *Rejection {
-	if r := CheckCurrency("currency", c.Currency); r != nil {
+	if r := CheckUnit("currency", c.Currency); r != nil {
 		return r
 	}
 	if r := checkBuckets(c.Buckets); r != nil {

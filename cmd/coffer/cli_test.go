@@ -160,6 +160,7 @@ func TestOrderLife(t *testing.T) {
 	s := serve(t, t.TempDir())
 	contains(t, s.cli(t, "budget", "create", "SPRING", "--currency", "BRL", "--buckets", "4", "--late-commit", "reclaim"), "budget SPRING created")
 	contains(t, s.cli(t, "budget", "create", "SPRING", "--currency", "BRL", "--buckets", "4", "--late-commit", "reclaim"), "done before")
+	fails(t, exitFailed, `currency "XQZ" is not a known currency (allowed: an ISO 4217 code in use, such as BRL, or a custom unit`, "budget", "create", "X", "--currency", "XQZ", "--server", s.url)
 	contains(t, s.cli(t, "budget", "fund", "SPRING", "--amount", "1000.00", "--key", "k1"), "funded with 1,000.00 BRL")
 	contains(t, s.cli(t, "budget", "fund", "SPRING", "--amount", "1000.00", "--key", "k1"), "done before", "1,000.00")
 	contains(t, s.cli(t, "budget", "defund", "SPRING", "--minor", "10000"), "defunded by 100.00 BRL", "900.00")
