@@ -60,6 +60,8 @@ func TestImportNextAttempt(t *testing.T) {
 	contains(t, out, "1 row refused for lack of money", "final for attempt 1", "coffer import "+rejects+" --budget B --commit --attempt 2")
 	s.cli(t, "budget", "fund", "B", "--amount", "10.00")
 	fails(t, exitFailed, "INSUFFICIENT_BUDGET", args...) // refused once, refused for ever
+	contains(t, s.cli(t, "order", "resolve", "o2", "b", "--op", "reserve"),
+		"refused: the reserve was answered with INSUFFICIENT_BUDGET: amount_minor 600 exceeded what B had available, and attempt 1 stays refused (allowed: 400)")
 	sum := decode[summary](t, s.cli(t, "import", rejects, "--budget", "B", "--commit", "--attempt", "2", "--json"))
 	if sum.Rows != 1 || sum.Committed != 1 || sum.Rejected != 0 {
 		t.Errorf("second attempt: %+v", sum)

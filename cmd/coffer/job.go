@@ -311,7 +311,8 @@ func (j *jobResolve) Run(c *cli) error {
 		case res.Resolution == cofferv1.Resolution_RESOLUTION_VOID:
 			c.printf("void: the %s did not happen and never will\n", j.Op)
 		case res.Resolution == cofferv1.Resolution_RESOLUTION_REJECTED:
-			c.printf("refused: the %s was answered with %s: %s\n", j.Op, res.GetRejection().GetReason(), res.GetRejection().GetMessage())
+			d := res.GetRejection()
+			c.printf("refused: the %s was answered with %s: %s\n", j.Op, d.GetReason(), sentence(d, d.GetField()))
 		default:
 			c.printf("applied: the %s took effect\n\n", j.Op)
 			res.Outcome.Replayed = false

@@ -167,7 +167,7 @@ func (o *orderResolve) Run(c *cli) error {
 			c.printf("void: the %s did not happen and never will\n", o.Op)
 		case cofferv1.Resolution_RESOLUTION_REJECTED:
 			d := res.GetRejection()
-			c.printf("refused: the %s was answered with %s: %s\n", o.Op, d.GetReason(), d.GetMessage())
+			c.printf("refused: the %s was answered with %s: %s\n", o.Op, d.GetReason(), sentence(d, d.GetField()))
 		default:
 			c.printf("applied: the %s took effect\n\n", o.Op)
 			c.outcomeTable(ctx, s, res.Outcome)
