@@ -21,7 +21,10 @@ type Executor struct {
 	count  counters
 	loads  loads
 	gates  turnstiles
-	peers  Peers // nil: there are none
+	// singles holds *single. It is not shared with other executors: a channel
+	// must stay in the synctest bubble that it was made in.
+	singles sync.Pool
+	peers   Peers // nil: there are none
 
 	mu       sync.Mutex
 	queues   map[ledger.BucketID]*queue
@@ -56,13 +59,16 @@ func (e *Executor) SetPeers(p Peers) { e.peers = p }
 // UNAVAILABLE if the command certainly did not start, and OUTCOME_UNKNOWN if
 // it may take effect.
 func (e *Executor) Do(ctx context.Context, c ledger.Command) (ledger.Result, error) {
-	o, _ := singles.Get().(*single) // the pool holds nothing else
+	o, _ := e.singles.Get().(*single)
+	if o == nil {
+		o = &single{group: group{done: make(chan struct{}, 1)}}
+	}
 	o.tasks[0].cmd = c
 	r, ended := e.run(ctx, &o.group, o.tasks[:], o.replies[:], o.open[:0])
 	res, err := r[0].Result, r[0].Err
 	if ended {
 		o.reset()
-		singles.Put(o)
+		e.singles.Put(o)
 	}
 	return res, err
 }
@@ -75,8 +81,6 @@ type single struct {
 	replies [1]ledger.Reply
 	open    [1]*task
 }
-
-var singles = sync.Pool{New: func() any { return &single{group: group{done: make(chan struct{}, 1)}} }}
 
 func (o *single) reset() {
 	o.group.e, o.group.here = nil, false
