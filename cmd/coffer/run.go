@@ -47,7 +47,7 @@ type remote struct {
 
 	TokenFile string `help:"File with the token to show (env COFFER_TOKEN_FILE; COFFER_TOKEN has the token itself)." name:"token-file" placeholder:"FILE"`
 	Insecure  bool   `help:"Show the token over http:// beyond this machine, too: only where something else encrypts."`
-	trust   `embed:""`
+	trust     `embed:""`
 }
 
 // AfterApply hands the flags to the command.
