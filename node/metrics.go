@@ -134,7 +134,10 @@ var shardStats = []stat[shard.Stats]{
 	counter("coffer_forwards_failed_total", "Calls to other nodes that brought no answer.", func(s *shard.Stats) float64 { return float64(s.ForwardFailed) }),
 	counter("coffer_forwarded_commands_total", "Commands that other nodes answered.", func(s *shard.Stats) float64 { return float64(s.Forwarded) }),
 	counter("coffer_forwarded_ran_here_total", "Commands of other nodes' buckets that ran here, since the node did not answer or was leaving.", func(s *shard.Stats) float64 { return float64(s.RanHere) }),
-	counter("coffer_overloaded_total", "Commands refused because a queue was full.", func(s *shard.Stats) float64 { return float64(s.Overloaded) }),
+	counter("coffer_overloaded_total", "Commands refused because a queue or the node was full, or their tenant at its limit.", func(s *shard.Stats) float64 { return float64(s.Overloaded) }),
+	counter("coffer_tenant_limited_total", "Commands refused because their tenant had its part of the node's places, or was above its rate.", func(s *shard.Stats) float64 { return float64(s.TenantLimited) }),
+	gauge("coffer_tenants_pending", "Tenants with commands accepted and not yet answered.", func(s *shard.Stats) float64 { return float64(s.Tenants) }),
+	gauge("coffer_tenant_pending_max", "Commands accepted and not yet answered of the tenant that has most of them.", func(s *shard.Stats) float64 { return float64(s.TenantMost) }),
 	counter("coffer_skipped_benefits_total", "Reserves answered with no benefit under SKIP_BENEFIT.", func(s *shard.Stats) float64 { return float64(s.Skipped) }),
 }
 

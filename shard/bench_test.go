@@ -108,3 +108,31 @@ func BenchmarkReserve(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAdmit is what the door costs: the place of a lone command, and those
+// of a call of a thousand.
+func BenchmarkAdmit(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("commands=%d", n), func(b *testing.B) {
+			e, err := New(DefaultConfig(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tasks := make([]task, n)
+			for i := range tasks {
+				tasks[i].cmd = reserve(budget("hot"), i, 5)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				g := &group{}
+				for pb.Next() {
+					if r := e.admit(g, tasks, false); r != nil {
+						b.Error(r)
+						return
+					}
+					e.settle(g.share, n)
+				}
+			})
+		})
+	}
+}

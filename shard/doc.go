@@ -1,13 +1,20 @@
 // Package shard names the bucket of each command and commits commands in
-// groups, one batch in flight per bucket. It imports ledger and ledger/store.
+// groups, one batch in flight per bucket. It imports ledger, ledger/store and shard/places.
 //
-//	Do ──▶ route ──▶ queue of the bucket ──▶ batch ──▶ store.Apply ──▶ answers
-//	        │          (bounded, in order)    what queued while the
-//	        │                                 last batch committed
-//	        └─ unknown bucket: read the reservation's row first
+//	Do ──▶ admit ──▶ route ──▶ queue of the bucket ──▶ batch ──▶ store.Apply ──▶ answers
+//	        │         │          (bounded, in order)    what queued while the
+//	        │         │                                 last batch committed
+//	        │         └─ unknown bucket: read the reservation's row first
+//	        └─ a place for each command (places), none: OVERLOADED
 //
 // It is the only path for changes: what clients send, what the expiry scanner
 // sends and what operators send all queue here.
+//
+// Places are bounded, and a tenant gets a part of them that leaves room for the
+// next one (places), before its commands are queued or forwarded. The node that
+// a client calls gives the place: a forwarded command, and what the leader does,
+// takes none of its tenant's. What waits is a tenant's own, too: the queues of its
+// buckets, and one for its orders that have no bucket.
 //
 // A queue never waits on a timer. It drains what gathered while the last batch
 // committed, so a lone caller is served at once and a crowd shares one commit.

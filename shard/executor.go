@@ -11,6 +11,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // Executor runs commands. It is safe for concurrent use.
@@ -24,20 +25,25 @@ type Executor struct {
 	// singles holds *single. It is not shared with other executors: a channel
 	// must stay in the synctest bubble that it was made in.
 	singles sync.Pool
-	peers   Peers // nil: there are none
+	peers   Peers          // nil: there are none
+	places  *places.Places // of the commands accepted and not yet answered
 
-	mu       sync.Mutex
-	queues   map[ledger.BucketID]*queue
-	lanes    map[string]*lane // by node
-	active   activity
-	draining bool
+	mu     sync.Mutex
+	queues map[ledger.BucketID]*queue
+	lanes  map[string]*lane // by node
+	active activity
+
+	draining atomic.Bool
 	idle     chan struct{} // closed when draining and nothing is pending
-	pending  atomic.Int64
+	ended    sync.Once     // closes idle
 }
 
-// unrouted is the queue of commands on orders that have no bucket. There are
-// several, so that one slow commit does not hold up all of them.
+// unroutedQueues is how many queues a tenant's commands on orders that have no
+// bucket are spread over, so that one slow commit does not hold up all of them.
 const unroutedQueues = 16
+
+// retryAfter is when a caller that was refused for want of room may come again.
+const retryAfter = 100 * time.Millisecond
 
 // New makes an executor over a store. It owns no goroutine while no command
 // is pending.
@@ -45,7 +51,7 @@ func New(cfg Config, st *store.Store) (*Executor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("shard config: %w", err)
 	}
-	e := &Executor{cfg: cfg, store: st, queues: map[ledger.BucketID]*queue{}, lanes: map[string]*lane{}, idle: make(chan struct{})}
+	e := &Executor{cfg: cfg, store: st, places: cfg.places(), queues: map[ledger.BucketID]*queue{}, lanes: map[string]*lane{}, idle: make(chan struct{})}
 	e.router.store = st
 	return e, nil
 }
@@ -83,7 +89,7 @@ type single struct {
 }
 
 func (o *single) reset() {
-	o.group.e, o.group.here = nil, false
+	o.group.e, o.group.here, o.group.share = nil, false, nil
 	o.tasks, o.replies, o.open = [1]task{}, [1]ledger.Reply{}, [1]*task{}
 }
 
@@ -91,6 +97,10 @@ func (o *single) reset() {
 // one benefit of one order run in the order given; others may run in any.
 // Each is accepted, refused or fails by itself. Where ctx has a leader's term
 // (store.WithTerm), so have all commands.
+//
+// While there is no room for all of them, or their tenant has its part of the
+// node's places, all are refused with OVERLOADED. A leader's commands, and calls
+// of commands of several tenants, take no tenant's places.
 func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
 	return e.doAll(ctx, cmds, false)
 }
@@ -112,8 +122,8 @@ func (e *Executor) doAll(ctx context.Context, cmds []ledger.Command, here bool) 
 func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []ledger.Reply, open []*task) (_ []ledger.Reply, ended bool) {
 	g.e = e
 	g.left.Store(int64(len(tasks)) + 1)
-	refuse := e.admit(len(tasks))
 	term, span := store.TermOf(ctx), recording(ctx)
+	refuse := e.admit(g, tasks, g.here || term != 0)
 	for i := range tasks {
 		t := &tasks[i]
 		t.group, t.cmd, t.reply, t.span = g, t.cmd.Normalize(), &replies[i], span
@@ -129,7 +139,7 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 		}
 	}
 	if refuse == nil {
-		defer e.release(len(tasks), tasks)
+		defer e.release(g, tasks)
 		e.dispatch(ctx, open)
 	}
 	g.finish() // the one that kept the group open while tasks were added
@@ -176,70 +186,79 @@ func (e *Executor) dispatch(ctx context.Context, open []*task) {
 	e.placeAll(ready)
 }
 
-// admit counts commands in, or says why they are refused.
-func (e *Executor) admit(n int) *ledger.Rejection {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.draining {
-		return &ledger.Rejection{Code: ledger.Draining, Message: "this node is shutting down", RetryAfter: 100 * time.Millisecond}
+// admit counts the commands of a call in, or says why they are refused. It is the
+// one door: everything that takes a place passes it, before any queue.
+func (e *Executor) admit(g *group, tasks []task, own bool) (r *ledger.Rejection) {
+	if e.draining.Load() {
+		return drainingNow()
 	}
-	if p := e.pending.Load() + int64(n); p > int64(e.cfg.TotalLimit) {
-		e.count.overloaded.Add(uint64(n))
-		return &ledger.Rejection{
-			Code: ledger.Overloaded, Field: "pending", Value: fmt.Sprint(p), Limit: fmt.Sprint(e.cfg.TotalLimit),
-			Message: "commands are waiting on this node", RetryAfter: 100 * time.Millisecond,
-		}
+	if tenant, one := tenantOf(tasks); one && !own {
+		g.share, r = e.places.Take(tenant, len(tasks))
+	} else {
+		r = e.places.TakeOwn(len(tasks))
 	}
-	e.pending.Add(int64(n))
+	if r != nil {
+		e.count.overloaded.Add(uint64(len(tasks)))
+		return r
+	}
+	if e.draining.Load() { // since then; the drain waits for what it has seen
+		e.settle(g.share, len(tasks))
+		return drainingNow()
+	}
 	return nil
+}
+
+func drainingNow() *ledger.Rejection {
+	return &ledger.Rejection{Code: ledger.Draining, Message: "this node is shutting down", RetryAfter: retryAfter}
+}
+
+// tenantOf is the tenant of all commands, if they have one in common.
+func tenantOf(tasks []task) (tenant string, one bool) {
+	for i := range tasks {
+		c := &tasks[i].cmd
+		t := c.Key.Tenant
+		if c.Op.OnBudget() {
+			t = c.Budget.Tenant
+		}
+		if i > 0 && t != tenant {
+			return "", false
+		}
+		tenant = t
+	}
+	return tenant, len(tasks) > 0
 }
 
 // release counts commands out when their caller has its answers. Commands
 // whose caller left early stay pending until they are done.
-func (e *Executor) release(n int, tasks []task) {
-	later := 0
+func (e *Executor) release(g *group, tasks []task) {
+	n := len(tasks)
 	for i := range tasks {
 		if tasks[i].leave() {
-			later++
+			n--
 		}
 	}
-	e.settle(n - later)
+	e.settle(g.share, n)
 }
 
 // settle counts n commands out and tells a drain when none are left.
-func (e *Executor) settle(n int) {
-	if n == 0 || e.pending.Add(int64(-n)) > 0 {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.draining && e.pending.Load() == 0 {
-		select {
-		case <-e.idle:
-		default:
-			close(e.idle)
-		}
+func (e *Executor) settle(s *places.Share, n int) {
+	if n > 0 && e.places.Give(s, n) == 0 && e.draining.Load() {
+		e.ended.Do(func() { close(e.idle) })
 	}
 }
 
 // Drain refuses new commands and returns when every accepted one is answered,
 // or when ctx ends. It may be called more than once.
 func (e *Executor) Drain(ctx context.Context) error {
-	e.mu.Lock()
-	e.draining = true
-	if e.pending.Load() == 0 {
-		select {
-		case <-e.idle:
-		default:
-			close(e.idle)
-		}
+	e.draining.Store(true)
+	if e.places.Taken() == 0 {
+		e.ended.Do(func() { close(e.idle) })
 	}
-	e.mu.Unlock()
 	select {
 	case <-e.idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("drain: %d commands are not answered yet: %w", e.pending.Load(), ctx.Err())
+		return fmt.Errorf("drain: %d commands are not answered yet: %w", e.places.Taken(), ctx.Err())
 	}
 }
 

@@ -197,9 +197,7 @@ func TestDrainAnswersEverything(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- h.Drain(context.Background()) }()
 	for draining := false; !draining; {
-		h.mu.Lock()
-		draining = h.draining
-		h.mu.Unlock()
+		draining = h.draining.Load()
 	}
 	h.refused(reserve(b, n, 1), ledger.Draining)
 	opened()

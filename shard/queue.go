@@ -16,6 +16,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // maxHops is how often a command may change queue before it is given back to
@@ -26,7 +27,9 @@ const maxHops = 4
 type group struct {
 	e    *Executor
 	here bool // forward nothing
-	left atomic.Int64
+	// share is the tenant's whose places the commands take, nil for nobody's.
+	share *places.Share
+	left  atomic.Int64
 	// done has room for the one signal that all have ended. Who sends it looks at
 	// nothing of the group, or of its tasks, after that.
 	done chan struct{}
@@ -187,7 +190,7 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 			q.mu.Unlock()
 			t.turnAway(&ledger.Rejection{
 				Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1),
-				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for bucket " + q.id.String(), RetryAfter: 50 * time.Millisecond,
+				Limit: fmt.Sprint(e.cfg.QueueLimit), Message: "commands are waiting for " + q.name(), RetryAfter: 50 * time.Millisecond,
 			})
 			return
 		}
@@ -199,6 +202,14 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 		q.mu.Unlock()
 		return
 	}
+}
+
+// name is what the queue's commands wait for, as an error says it.
+func (q *queue) name() string {
+	if q.at == nil {
+		return fmt.Sprintf("orders of tenant %q that have no bucket", q.id.Budget.Tenant)
+	}
+	return "bucket " + q.id.String()
 }
 
 // queue finds or makes the queue of a task's bucket.
@@ -389,6 +400,6 @@ func (q *queue) reroute(t *task, to ledger.BucketID) {
 // answer ends a task, and counts it out when its caller has left.
 func (e *Executor) answer(t *task, r ledger.Reply) {
 	if t.finish(r) {
-		e.settle(1)
+		e.settle(t.group.share, 1)
 	}
 }

@@ -165,7 +165,7 @@ func TestUsedCallsKeepNothing(t *testing.T) {
 	if n, of := answered.Load(), stayed.Load(); n != of {
 		t.Errorf("%d reserves of %d were accepted", n, of)
 	}
-	if n := h.pending.Load(); n != 0 {
+	if n := h.Stats().Pending; n != 0 {
 		t.Errorf("%d commands are still pending", n)
 	}
 }

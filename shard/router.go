@@ -83,13 +83,14 @@ func (r *router) aim(t *task, def *ledger.Budget) {
 	t.at, t.routed = def.Route(t.cmd.Key), true
 }
 
-// unroutedQueue is a name no bucket can have: its budget has no key.
+// unroutedQueue is a name no bucket can have: its budget has no key. It is the
+// tenant's, so that nobody waits, or is refused, for what another tenant sends.
 func unroutedQueue(k ledger.OrderKey) ledger.BucketID {
 	h := uint32(2166136261)
 	for i := 0; i < len(k.Order); i++ {
 		h = (h ^ uint32(k.Order[i])) * 16777619
 	}
-	return ledger.BucketID{Index: uint16(h % unroutedQueues)}
+	return ledger.BucketID{Budget: ledger.BudgetID{Tenant: k.Tenant}, Index: uint16(h % unroutedQueues)}
 }
 
 // locate finds the buckets of reservations by reading their rows.

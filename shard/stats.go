@@ -23,9 +23,14 @@ type Stats struct {
 	// Conflicts counts the batches that another writer got in the way of, and
 	// Retries how often they were tried again.
 	Conflicts, Retries uint64
-	// Overloaded counts refused commands, Skipped the Reserves answered with
-	// "no benefit".
-	Overloaded, Skipped uint64
+	// Overloaded counts refused commands, TenantLimited those of them that were
+	// refused since their tenant had its part of the node or was above its rate,
+	// Skipped the Reserves answered with "no benefit".
+	Overloaded, TenantLimited, Skipped uint64
+	// Tenants is how many tenants have commands pending, TenantMost how many the
+	// one has that has most.
+	Tenants    int
+	TenantMost int64
 	// Active is the number of buckets that this node worked on in the last
 	// minute or so.
 	Active int
@@ -53,8 +58,9 @@ func (c *counters) batch(n int) {
 
 // Stats reads the counters.
 func (e *Executor) Stats() Stats {
+	p := e.places.Stats()
 	s := Stats{
-		Pending:    e.pending.Load(),
+		Pending: p.Taken, TenantLimited: p.Held, Tenants: p.Tenants, TenantMost: p.Most,
 		Commands:   e.count.commands.Load(),
 		Batches:    e.count.batches.Load(),
 		Splits:     e.count.splits.Load(),

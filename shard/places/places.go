@@ -1,0 +1,233 @@
+// Package places divides the places of a node among its tenants: those of
+// commands in the executor, and those of calls and streams at the API. It imports
+// ledger alone.
+//
+//	Take ──▶ all places taken? ──▶ more than the tenant's part? ──▶ faster than its rate? ──▶ a place
+//	            refused: OVERLOADED, with the tenant, the value, the limit and a retry delay
+//
+// A tenant may take as many places as it leaves free: at most half of what the
+// other tenants have not taken. So one that wants everything gets a half, two of
+// them a third each, n of them 1/(n+1) each, and as much as each of them has is
+// left for whoever comes next: no tenant, and no number of tenants that is small
+// beside the number of places, keeps another out. A tenant that is alone pays for
+// it with the other half, which a larger number of places gives back. The rule is
+// that of dynamic thresholds for shared buffers (A. Choudhury and E. Hahne,
+// 1998), with the factor 1.
+//
+// A tenant that has no place is let in as long as there is room for its call, also
+// where its part is smaller than the call: a call of many commands is never too
+// large for ever.
+//
+// What the node does for itself, and what another node has let in already, takes
+// places of nobody (TakeOwn): a tenant's load must not stop the expiry of its
+// holds, and what was counted at one door is not counted again at the next.
+package places
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coffer-ledger/coffer/ledger"
+)
+
+// Limits are a tenant's own, below the part that it may have of a node. 0 is no
+// limit.
+type Limits struct {
+	// Open is the most places it has at once.
+	Open int64
+	// Rate is how many it takes in a second, on the average: after a pause, twice
+	// as many in the first. A call that begins within it is let in whole.
+	Rate int64
+}
+
+// Config shapes Places.
+type Config struct {
+	// Name is what an error calls the places, such as "pending"; Things is what
+	// takes them, such as "commands".
+	Name, Things string
+	// Places is their number.
+	Places int64
+	// Each are the limits of a tenant that has none in Own.
+	Each Limits
+	Own  map[string]Limits
+	// Retry is the delay after which a refused caller may come again.
+	Retry time.Duration
+}
+
+// minSweep is how many tenants are kept in mind without a look at which of them
+// have gone.
+const minSweep = 1024
+
+// Places are a number of places. Make them with New. They are safe for
+// concurrent use.
+type Places struct {
+	cfg   Config
+	taken atomic.Int64
+	full  atomic.Uint64
+	held  atomic.Uint64
+
+	mu      sync.Mutex
+	tenants map[string]*Share
+	sweepAt int
+}
+
+// Share is what one tenant has taken.
+type Share struct {
+	taken  atomic.Int64
+	limits Limits
+	paid   time.Time // until then what it took uses up its rate
+}
+
+// New makes places. They own no goroutine.
+func New(cfg Config) *Places {
+	return &Places{cfg: cfg, tenants: map[string]*Share{}, sweepAt: minSweep}
+}
+
+// Take takes n places for a tenant, all or none. They are given back with Give.
+func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
+	s, refused, limit, wait := p.take(tenant, int64(n))
+	switch refused {
+	case noRoom:
+		p.full.Add(uint64(n))
+		return nil, p.noRoom(limit)
+	case overPart:
+		p.held.Add(uint64(n))
+		return nil, &ledger.Rejection{
+			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(s.taken.Load() + int64(n)), Limit: fmt.Sprint(limit), RetryAfter: p.cfg.Retry,
+			Message: fmt.Sprintf("%s of tenant %q are more than its part of this node: send fewer at once, and more when these are answered", p.cfg.Things, tenant),
+		}
+	case overRate:
+		p.held.Add(uint64(n))
+		return nil, &ledger.Rejection{
+			Code: ledger.Overloaded, Field: "rate", Value: fmt.Sprintf("above %d", limit), Limit: fmt.Sprint(limit), RetryAfter: wait,
+			Message: fmt.Sprintf("%s a second is more than tenant %q may send: spread them over time", p.cfg.Things, tenant),
+		}
+	}
+	return s, nil
+}
+
+// TakeOwn takes n places that count for no tenant: a nil share.
+func (p *Places) TakeOwn(n int) *ledger.Rejection {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if taken := p.taken.Load() + int64(n); taken > p.cfg.Places {
+		p.full.Add(uint64(n))
+		return p.noRoom(taken)
+	}
+	p.taken.Add(int64(n))
+	return nil
+}
+
+// Give gives n places back and says how many are still taken by all.
+func (p *Places) Give(s *Share, n int) int64 {
+	if s != nil {
+		s.taken.Add(int64(-n))
+	}
+	return p.taken.Add(int64(-n))
+}
+
+func (p *Places) noRoom(taken int64) *ledger.Rejection {
+	return &ledger.Rejection{
+		Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(taken), Limit: fmt.Sprint(p.cfg.Places), RetryAfter: p.cfg.Retry,
+		Message: p.cfg.Things + " are more than this node takes at once",
+	}
+}
+
+// Outcomes of take.
+type outcome uint8
+
+const (
+	letIn outcome = iota
+	noRoom
+	overPart
+	overRate
+)
+
+// take says what became of n places: with the number that was too high or the
+// limit, and how long it takes until the rate allows more.
+func (p *Places) take(tenant string, n int64) (s *Share, o outcome, limit int64, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	taken := p.taken.Load() + n
+	if taken > p.cfg.Places {
+		return nil, noRoom, taken, 0
+	}
+	if s = p.tenants[tenant]; s == nil {
+		s = p.meet(tenant)
+	}
+	if own := s.taken.Load() + n; own > n {
+		part := (p.cfg.Places - (taken - own)) / 2
+		if s.limits.Open > 0 {
+			part = min(part, s.limits.Open)
+		}
+		if own > part {
+			return s, overPart, part, 0
+		}
+	}
+	if s.limits.Rate > 0 {
+		now := time.Now()
+		if s.paid.Before(now) {
+			s.paid = now
+		}
+		if wait = s.paid.Sub(now) - time.Second; wait >= 0 {
+			return s, overRate, s.limits.Rate, max(wait, time.Millisecond)
+		}
+		s.paid = s.paid.Add(time.Duration(n) * time.Second / time.Duration(s.limits.Rate))
+	}
+	s.taken.Add(n)
+	p.taken.Add(n)
+	return s, letIn, 0, 0
+}
+
+// meet makes the share of a tenant. Those that have gone are forgotten whenever
+// twice as many have come as there were after the last time.
+func (p *Places) meet(tenant string) *Share {
+	if len(p.tenants) >= p.sweepAt {
+		now := time.Now()
+		for name, s := range p.tenants {
+			if s.taken.Load() == 0 && !s.paid.After(now) {
+				delete(p.tenants, name)
+			}
+		}
+		p.sweepAt = max(minSweep, 2*len(p.tenants))
+	}
+	tenant = strings.Clone(tenant) // and nothing of the message it came in
+	limits, own := p.cfg.Own[tenant]
+	if !own {
+		limits = p.cfg.Each
+	}
+	s := &Share{limits: limits}
+	p.tenants[tenant] = s
+	return s
+}
+
+// Stats are counters since the start and gauges of now.
+type Stats struct {
+	// Taken is the number of places taken, Most what the tenant has that has
+	// taken most of them, Tenants how many have any.
+	Taken, Most int64
+	Tenants     int
+	// Full counts refusals since all places were taken, Held those since a tenant
+	// had its part or was above its rate.
+	Full, Held uint64
+}
+
+// Stats reads the counters. It looks at every tenant that is kept in mind.
+func (p *Places) Stats() Stats {
+	st := Stats{Taken: p.taken.Load(), Full: p.full.Load(), Held: p.held.Load()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.tenants {
+		if n := s.taken.Load(); n > 0 {
+			st.Tenants++
+			st.Most = max(st.Most, n)
+		}
+	}
+	return st
+}
+
+// Taken is the number of places taken.
+func (p *Places) Taken() int64 { return p.taken.Load() }

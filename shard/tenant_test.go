@@ -1,0 +1,223 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/shard/places"
+)
+
+// of gives a command to another tenant.
+func of(tenant string, c ledger.Command) ledger.Command {
+	c.Budget.Tenant = tenant
+	if !c.Op.OnBudget() {
+		c.Key.Tenant = tenant
+	}
+	return c
+}
+
+// fundedFor makes a tenant's budget with money in it.
+func (h *harness) fundedFor(tenant, name string, buckets int) ledger.BudgetID {
+	h.t.Helper()
+	id := budget(name)
+	h.must(of(tenant, ledger.Command{Op: ledger.OpCreate, Budget: id, Currency: "BRL", Buckets: buckets}))
+	h.must(of(tenant, ledger.Command{Op: ledger.OpFund, Budget: id, Amount: 1_000_000, Currency: "BRL", ID: "fund " + name}))
+	return id
+}
+
+// load sends single commands at once until n have been answered or wait for their
+// commit, which the test holds up.
+func (h *harness) load(wg *sync.WaitGroup, n int, command func(i int) ledger.Command) (refused func() []*ledger.Rejection) {
+	var mu sync.Mutex
+	var out []*ledger.Rejection
+	before := h.Stats()
+	for i := range n {
+		wg.Go(func() {
+			if _, err := h.Do(context.Background(), command(i)); err != nil {
+				r := h.code(err, ledger.Overloaded)
+				mu.Lock()
+				out = append(out, r)
+				mu.Unlock()
+			}
+		})
+	}
+	for s := before; s.Pending-before.Pending+int64(s.Overloaded-before.Overloaded) < int64(n); s = h.Stats() {
+		runtime.Gosched()
+	}
+	return func() []*ledger.Rejection {
+		mu.Lock()
+		defer mu.Unlock()
+		return out
+	}
+}
+
+// A tenant with thousands of commands at once gets half of a node's places, and
+// the commands of others go in as if it were not there.
+func TestHotTenantLeavesPlacesToOthers(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TotalLimit = 1000
+	h := open(t, cfg)
+	hot, quiet := h.fundedFor("hot", "b", 64), h.fundedFor("quiet", "b", 4)
+	opened := h.gate.shut()
+	var wg sync.WaitGroup
+	refused := h.load(&wg, 3000, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	if n := h.Stats().Pending; n != 500 {
+		t.Errorf("the hot tenant has %d places, want 500", n)
+	}
+	others := h.load(&wg, 200, func(i int) ledger.Command { return of("quiet", reserve(quiet, i, 1)) })
+	if n := h.Stats().Pending; n != 700 {
+		t.Errorf("with the quiet tenant %d places are taken, want 700", n)
+	}
+	opened()
+	wg.Wait()
+	if n := len(others()); n != 0 {
+		t.Errorf("%d commands of the quiet tenant were refused: %v", n, others()[0])
+	}
+	if n := len(refused()); n != 2500 {
+		t.Fatalf("%d commands of the hot tenant were refused, want 2500", n)
+	}
+	if r := refused()[0]; r.Value != "501" || r.Limit != "500" || r.RetryAfter <= 0 {
+		t.Errorf("refusal %v, value %s, limit %s, retry after %s", r, r.Value, r.Limit, r.RetryAfter)
+	}
+	if s := h.Stats(); s.Pending != 0 || s.TenantLimited != 2500 || s.Overloaded != 2500 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// A batch counts by its commands, and its places come back also when its caller
+// leaves early.
+func TestBatchTakesAPlaceForEachCommand(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TotalLimit = 1000
+	h := open(t, cfg)
+	hot := h.fundedFor("hot", "b", 1)
+	h.must(of("hot", reserve(hot, 0, 1)))
+	batch := func(from, n int) (out []ledger.Command) {
+		for i := range n {
+			out = append(out, of("hot", reserve(hot, from+i, 1)))
+		}
+		return out
+	}
+	opened := h.gate.shut()
+	ctx, leave := context.WithCancel(context.Background())
+	first := make(chan []ledger.Reply, 1)
+	go func() { first <- h.DoAll(ctx, batch(1, 400)) }()
+	<-h.gate.waiting
+	for _, r := range h.DoAll(context.Background(), batch(1000, 101)) {
+		if r := h.code(r.Err, ledger.Overloaded); r.Value != "501" || r.Limit != "500" {
+			t.Fatalf("second batch: %v", r)
+		}
+	}
+	leave()
+	<-first
+	for h.Stats().Pending > int64(cfg.BatchLimit) { // what was not taken has gone
+		runtime.Gosched()
+	}
+	second := make(chan []ledger.Reply, 1)
+	go func() { second <- h.DoAll(context.Background(), batch(1000, 101)) }()
+	for h.Stats().Pending <= int64(cfg.BatchLimit) {
+		runtime.Gosched()
+	}
+	opened()
+	for _, r := range <-second {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if err := h.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.Stats(); s.Pending != 0 || s.Tenants != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// What the leader does, such as the expiry of a hot tenant's holds, and what other
+// nodes have let in already, goes in whatever its tenant has open.
+func TestTenantsPartIsForItsOwnCalls(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TotalLimit = 100
+	h := open(t, cfg)
+	hot := h.fundedFor("hot", "b", 4)
+	opened := h.gate.shut()
+	var wg sync.WaitGroup
+	h.load(&wg, 60, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	if n := h.Stats().Pending; n != 50 {
+		t.Fatalf("%d commands are open, want 50", n)
+	}
+	forwarded, leaders := make(chan []ledger.Reply, 1), make(chan []ledger.Reply, 1)
+	go func() {
+		forwarded <- h.Here().DoAll(context.Background(), []ledger.Command{of("hot", reserve(hot, 100, 1))})
+	}()
+	go func() {
+		leaders <- h.DoAll(store.WithTerm(context.Background(), 7), []ledger.Command{of("hot", ledger.Command{Op: ledger.OpExpire, Key: orderKey(0), Attempt: 1, Budget: hot})})
+	}()
+	for h.Stats().Pending < 52 {
+		runtime.Gosched()
+	}
+	opened()
+	if r := (<-forwarded)[0]; r.Err != nil {
+		t.Errorf("forwarded: %v", r.Err)
+	}
+	h.code((<-leaders)[0].Err, ledger.Fenced) // so it came as far as the store
+	wg.Wait()
+}
+
+// Commands on orders without a bucket wait among their tenant's own: releases of
+// orders that nobody knows cost other tenants nothing.
+func TestUnroutedCommandsWaitByTenant(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.QueueLimit = 10
+	h := open(t, cfg)
+	opened := h.gate.shut()
+	var wg sync.WaitGroup
+	release := func(tenant string) func(i int) ledger.Command {
+		return func(i int) ledger.Command {
+			return ledger.Command{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: tenant, Order: "same", Benefit: fmt.Sprint("coupon:", i)}}
+		}
+	}
+	refused := h.load(&wg, 500, release("hot"))
+	others := h.load(&wg, 5, release("quiet"))
+	opened()
+	wg.Wait()
+	if len(refused()) == 0 {
+		t.Error("nothing of the hot tenant's queue was refused")
+	}
+	if n := len(others()); n != 0 {
+		t.Errorf("%d commands of the quiet tenant were refused: %v", n, others()[0])
+	}
+}
+
+func TestLimitsOfSingleTenants(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TenantLimit, cfg.TenantRate, cfg.Tenants = 7, 9, "acme=2000/500, a=b=5/5,quiet=0/0"
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := cfg.tenants()
+	want := map[string]places.Limits{"acme": {Open: 2000, Rate: 500}, "a=b": {Open: 5, Rate: 5}, "quiet": {}}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	for text, want := range map[string]string{
+		"acme":            `tenants has "acme", which names no tenant (allowed: NAME=LIMIT/RATE,… such as acme=2000/500; 0 is no limit)`,
+		"=1/2":            `tenants has "=1/2", which names no tenant`,
+		"acme=1":          `tenants has "acme=1", which has no two whole numbers up to 16777215`,
+		"acme=1/-1":       `which has no two whole numbers`,
+		"acme=1/16777216": `which has no two whole numbers`,
+		"acme=1/2,":       `tenants has "", which names no tenant`,
+		"a=1/2,a=1/2":     `tenants has "a=1/2", a second time`,
+	} {
+		cfg.Tenants = text
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
