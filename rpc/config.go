@@ -21,13 +21,25 @@ type Config struct {
 	DefaultTenant string `yaml:"default_tenant"`
 	// MaxMessageBytes is the largest request, after decompression.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
+	// MaxCalls is the most calls open at once but for those that last, which have
+	// bounds of their own: MaxEventStreams those of EventService.Subscribe,
+	// MaxWorkStreams those of QueueService.Work, and MaxScans those that read
+	// whole ledgers (Replay, VerifyChain, Audit, RebuildExpiry). Of each a tenant
+	// gets at most half of what the others leave.
+	MaxCalls        int `yaml:"max_calls"`
+	MaxEventStreams int `yaml:"max_event_streams"`
+	MaxWorkStreams  int `yaml:"max_work_streams"`
+	MaxScans        int `yaml:"max_scans"`
 	// Reflection answers gRPC reflection, which describes the API to tools.
 	Reflection bool `yaml:"reflection"`
 }
 
 // DefaultConfig serves the tenant "default" and takes messages up to 4 MiB.
 func DefaultConfig() Config {
-	return Config{DefaultTenant: "default", MaxMessageBytes: 4 << 20, Reflection: true}
+	return Config{
+		DefaultTenant: "default", MaxMessageBytes: 4 << 20, Reflection: true,
+		MaxCalls: 65536, MaxEventStreams: 2048, MaxWorkStreams: 8192, MaxScans: 16,
+	}
 }
 
 // Validate names every field that is out of range.
@@ -40,6 +52,19 @@ func (c Config) Validate() error {
 	}
 	if c.MaxMessageBytes < 1<<10 || c.MaxMessageBytes > 64<<20 {
 		errs = append(errs, fmt.Errorf("max_message_bytes is %d (allowed: 1024 to 67108864)", c.MaxMessageBytes))
+	}
+	for _, n := range []struct {
+		field string
+		value int
+	}{
+		{"max_calls", c.MaxCalls},
+		{"max_event_streams", c.MaxEventStreams},
+		{"max_work_streams", c.MaxWorkStreams},
+		{"max_scans", c.MaxScans},
+	} {
+		if n.value < 1 || n.value > 1<<20 {
+			errs = append(errs, fmt.Errorf("%s is %d (allowed: 1 to %d)", n.field, n.value, 1<<20))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,11 +1,11 @@
 // Package rpc is Coffer on the wire: the Connect services, the one table from
 // domain errors to wire codes, the interceptors and the Go client. It imports
-// ledger, ledger/work, ledger/fact, ledger/event, ledger/store (for its read views), rpc/access and the
-// generated code; what runs commands reaches it through small interfaces.
+// ledger, ledger/work, ledger/fact, ledger/event, ledger/store (for its read views), shard/places, rpc/access
+// and the generated code; what runs commands reaches it through small interfaces.
 //
-//	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ access ──▶ validate ──▶ service ──▶ Executor (changes)
-//	          │      metrics,    panics,  token,     schema         │
-//	          │      log         errors   tenant     rules          └───────▶ Reader   (reads)
+//	HTTP ──▶ mux ──▶ observe ──▶ edge ──▶ access ──▶ doors ──▶ validate ──▶ service ──▶ Executor (changes)
+//	          │      metrics,    panics,  token,     places    schema         │
+//	          │      log         errors   tenant               rules          └───────▶ Reader   (reads)
 //	          └────▶ health, reflection
 //
 // One mux speaks Connect (binary and JSON, so that curl works), gRPC and
@@ -28,6 +28,9 @@
 //     429, and the same reserve would get the same refusal for ever.
 //     RESOURCE_EXHAUSTED (429) is left to limits that time alone lifts: a full
 //     queue of jobs, and a worker's leases.
+//   - A call takes a place of its tenant until it ends, one of its kind (doors):
+//     without one it is refused before its message is read. Commands need a place
+//     of the executor besides, where a batch counts by its commands.
 //   - A worker's stream carries jobs one way only; what became of them are calls
 //     of their own. So it works over HTTP/1.1 too, a result survives its stream,
 //     and the server counts what a worker holds by the store, where a result told

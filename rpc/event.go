@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -20,8 +19,6 @@ const (
 	heartbeat = 10 * time.Second
 	// streamBlocks bounds the blocks whose events a stream holds at once.
 	streamBlocks = 16
-	// maxEventStreams bounds the streams of one node.
-	maxEventStreams = 1024
 )
 
 // Events reads the outbox; store.Store does. It must be safe for concurrent use.
@@ -43,7 +40,6 @@ type eventService struct {
 	signals EventSignals
 	// leaving ends the streams when the node drains.
 	leaving <-chan struct{}
-	open    atomic.Int64
 }
 
 // filterOf reads a filter for the tenant of the call.
@@ -99,13 +95,6 @@ func (s *eventService) Subscribe(ctx context.Context, m *cofferv1.SubscribeReque
 	from, r := fromOf(m.GetStart())
 	if r != nil {
 		return r
-	}
-	defer s.open.Add(-1)
-	if n := s.open.Add(1); n > maxEventStreams {
-		return &ledger.Rejection{
-			Code: ledger.Overloaded, Field: "streams", Value: fmt.Sprint(n), Limit: fmt.Sprint(maxEventStreams),
-			Message: "are open on this node", RetryAfter: time.Second,
-		}
 	}
 	sub := subscription{service: s, filter: f, stream: stream}
 	if err := sub.begin(ctx, from); err != nil {

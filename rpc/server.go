@@ -161,6 +161,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		observeInterceptor(m, deps.Log),
 		edgeInterceptor,
 		who,
+		newDoors(cfg, deps.Registerer).interceptor,
 		validateInterceptor(validator, cfg.MaxMessageBytes),
 	}
 	if deps.Tracer != nil {

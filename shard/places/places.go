@@ -97,7 +97,7 @@ func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
 		p.held.Add(uint64(n))
 		return nil, &ledger.Rejection{
 			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(s.taken.Load() + int64(n)), Limit: fmt.Sprint(limit), RetryAfter: p.cfg.Retry,
-			Message: fmt.Sprintf("%s of tenant %q are more than its part of this node: send fewer at once, and more when these are answered", p.cfg.Things, tenant),
+			Message: fmt.Sprintf("%s of tenant %q are more than its part of this node: keep fewer open at once", p.cfg.Things, tenant),
 		}
 	case overRate:
 		p.held.Add(uint64(n))

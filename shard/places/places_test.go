@@ -65,7 +65,7 @@ func TestRefusalSaysWhoAndWhat(t *testing.T) {
 	if n != 50 {
 		t.Errorf("a tenant alone has %d places, want 50", n)
 	}
-	want := `OVERLOADED: pending 51 commands of tenant "acme" are more than its part of this node: send fewer at once, and more when these are answered (allowed: 50)`
+	want := `OVERLOADED: pending 51 commands of tenant "acme" are more than its part of this node: keep fewer open at once (allowed: 50)`
 	if got := r.Error(); !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,0 +1,218 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/event"
+	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/ledger/work"
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+)
+
+// busy is a server whose calls last until the test lets them go.
+type busy struct {
+	fakeStore
+	Queue
+	Events
+	url     string
+	reg     *prometheus.Registry
+	entered chan struct{} // told of each call that has come in
+	hold    chan struct{} // closed: calls go on
+}
+
+func (b *busy) stay() {
+	b.entered <- struct{}{}
+	<-b.hold
+}
+
+func (b *busy) Replay(_ context.Context, id ledger.BudgetID, _ time.Time) (*store.Replay, error) {
+	b.stay()
+	return &store.Replay{Budget: ledger.Budget{ID: id, Currency: "BRL"}}, nil
+}
+
+func (b *busy) Audit(context.Context, func(string, uint64)) (*store.AuditReport, error) {
+	b.stay()
+	return &store.AuditReport{}, nil
+}
+
+func (b *busy) Lease(context.Context, work.Place, int, time.Duration, string) ([]work.Job, error) {
+	return nil, nil
+}
+
+func (b *busy) WaitDue(ctx context.Context, _ work.Place, _ time.Duration) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (b *busy) EndOfEvents(_ context.Context, p uint64) (event.Position, error) {
+	return store.StartOfEvents(p), nil
+}
+
+func (b *busy) ReadEvents(_ context.Context, after event.Position, _ *event.Filter, _ int) (store.EventPage, error) {
+	return store.EventPage{Next: after}, nil
+}
+
+func (b *busy) Wait(uint64) <-chan struct{} { return nil }
+
+// newBusy has four places of each kind.
+func newBusy(t *testing.T) *busy {
+	t.Helper()
+	b := &busy{reg: prometheus.NewRegistry(), entered: make(chan struct{}, 64), hold: make(chan struct{})}
+	exec := &fakeExec{do: func(c ledger.Command) (ledger.Result, error) {
+		b.stay()
+		return accepted(c), nil
+	}}
+	cfg := DefaultConfig()
+	cfg.MaxCalls, cfg.MaxScans, cfg.MaxEventStreams, cfg.MaxWorkStreams = 4, 4, 4, 4
+	server, err := NewServer(cfg, Deps{
+		Executor: exec, Reader: b, Maintainer: b, Queue: b, Events: b, EventSignals: b, Log: zerolog.Nop(), Registerer: b.reg,
+		Status: func(context.Context) Status { return Status{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := httptest.NewUnstartedServer(server)
+	hs.Config.Protocols = new(http.Protocols)
+	hs.Config.Protocols.SetHTTP1(true)
+	hs.Start()
+	t.Cleanup(hs.Close)
+	b.url = hs.URL
+	return b
+}
+
+func (b *busy) client(t *testing.T, tenant string) *Client {
+	t.Helper()
+	c := NewClient(b.url, WithTenant(tenant), WithMaxAttempts(1), WithoutBatching(), WithAttemptTimeout(time.Minute))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// unary begins a call and returns its error if it is answered before the server
+// has let it in.
+func (b *busy) unary(ended chan<- error, call func() error) error {
+	err := make(chan error, 1)
+	go func() { err <- call() }()
+	select {
+	case <-b.entered:
+		go func() { ended <- <-err }()
+		return nil
+	case e := <-err:
+		return e
+	}
+}
+
+// A tenant that opens as many calls of a kind as it can leaves room for the calls
+// of others, and for its own of other kinds.
+func TestCallsLeavePlacesToOthers(t *testing.T) {
+	b := newBusy(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	ended := make(chan error, 64)
+	kinds := []struct {
+		kind, things string
+		open         func(c *Client) error
+	}{
+		{"call", "calls", func(c *Client) error {
+			return b.unary(ended, func() error { _, err := c.Reserve(ctx, reserveRequest()); return err })
+		}},
+		{"scan", "replays, verifications and audits", func(c *Client) error {
+			return b.unary(ended, func() error { _, err := c.VerifyChain(ctx, "spring"); return err })
+		}},
+		{"scan", "replays, verifications and audits", func(c *Client) error {
+			return b.unary(ended, func() error { _, err := c.Audit(ctx, nil); return err })
+		}},
+		{"work_stream", "work streams", func(c *Client) error {
+			s, err := c.Queue().Work(ctx, &cofferv1.WorkRequest{Queue: "q", Worker: "w"})
+			if err != nil {
+				return err
+			}
+			_, err = s.Receive()
+			return err
+		}},
+		{"event_stream", "event streams", func(c *Client) error {
+			s, err := c.Events().Subscribe(ctx, &cofferv1.SubscribeRequest{})
+			if err != nil {
+				return err
+			}
+			_, err = s.Receive()
+			return err
+		}},
+	}
+	hot, quiet := b.client(t, "hot"), b.client(t, "quiet")
+	refused := func(err error, things, value, limit string) {
+		t.Helper()
+		e := judge(err, true).err
+		want := "OVERLOADED: open " + value + " " + things + ` of tenant "hot" are more than its part of this node: keep fewer open at once (allowed: ` + limit + ")"
+		if e.Code != connect.CodeUnavailable || !strings.HasPrefix(e.Error(), want) || e.Detail.GetRetryDelay().AsDuration() <= 0 {
+			t.Errorf("got  %v\nwant %s", e, want)
+		}
+	}
+	for _, i := range []int{0, 1, 3, 4} {
+		for range 2 {
+			if err := kinds[i].open(hot); err != nil {
+				t.Errorf("%s of the hot tenant: %v", kinds[i].kind, err)
+			}
+		}
+	}
+	for _, k := range kinds {
+		refused(k.open(hot), k.things, "3", "2")
+	}
+	for _, i := range []int{0, 2, 3, 4} {
+		if err := kinds[i].open(quiet); err != nil {
+			t.Errorf("%s of the quiet tenant: %v", kinds[i].kind, err)
+		}
+	}
+	want := `
+# HELP coffer_rpc_places_taken Calls open now, by kind.
+# TYPE coffer_rpc_places_taken gauge
+coffer_rpc_places_taken{kind="call"} 3
+coffer_rpc_places_taken{kind="event_stream"} 3
+coffer_rpc_places_taken{kind="scan"} 3
+coffer_rpc_places_taken{kind="work_stream"} 3
+# HELP coffer_rpc_tenant_limited_total Calls refused because their tenant had its part of the node's places, by kind.
+# TYPE coffer_rpc_tenant_limited_total counter
+coffer_rpc_tenant_limited_total{kind="call"} 1
+coffer_rpc_tenant_limited_total{kind="event_stream"} 1
+coffer_rpc_tenant_limited_total{kind="scan"} 2
+coffer_rpc_tenant_limited_total{kind="work_stream"} 1
+`
+	if err := testutil.GatherAndCompare(b.reg, strings.NewReader(want), "coffer_rpc_places_taken", "coffer_rpc_tenant_limited_total"); err != nil {
+		t.Error(err)
+	}
+	close(b.hold)
+	for range 6 { // three calls and three scans
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	// An answer is sent a moment before its place is given back: send again.
+	patient := NewClient(b.url, WithTenant("hot"), WithoutBatching(), WithAttemptTimeout(time.Minute))
+	defer patient.Close()
+	if _, err := patient.Reserve(ctx, reserveRequest()); err != nil {
+		t.Errorf("a place that was given back: %v", err)
+	}
+}
+
+func TestConfigNamesEveryBound(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxCalls, cfg.MaxEventStreams, cfg.MaxWorkStreams, cfg.MaxScans = 0, -1, 1<<20+1, 0
+	err := cfg.Validate()
+	for _, want := range []string{
+		"max_calls is 0 (allowed: 1 to 1048576)", "max_event_streams is -1", "max_work_streams is 1048577", "max_scans is 0",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
+	}
+}
