@@ -24,7 +24,7 @@ var settingDocs = map[string]string{
 	"tls.key_file":  "Key file of the certificate (PEM).",
 
 	"executor.batch_limit":    "Most commands one transaction takes (commands).",
-	"executor.queue_limit":    "Most commands that may wait for one bucket; one more is refused with OVERLOADED (commands).",
+	"executor.queue_limit":    "Most commands that may wait for one bucket, and of one tenant for another node; one more is refused with OVERLOADED (commands).",
 	"executor.total_limit":    "Most commands accepted and not yet answered, over all buckets and tenants; a tenant gets at most half of what the others leave of them, one more is refused with OVERLOADED (commands).",
 	"executor.tenant_limit":   "Most commands of one tenant accepted and not yet answered; 0: the half that total_limit speaks of (commands).",
 	"executor.tenant_rate":    "Most commands of one tenant in a second on the average, after a pause twice as many; 0: any number (commands per second).",

@@ -15,8 +15,9 @@ import (
 type Config struct {
 	// BatchLimit is the most commands one transaction takes.
 	BatchLimit int `yaml:"batch_limit"`
-	// QueueLimit is the most commands that may wait for one bucket. One more
-	// is refused with OVERLOADED.
+	// QueueLimit is the most commands that may wait for one bucket, and the most
+	// of one tenant that may wait for another node. One more is refused with
+	// OVERLOADED.
 	QueueLimit int `yaml:"queue_limit"`
 	// TotalLimit is the most commands accepted and not yet answered, over
 	// all buckets and tenants. A tenant gets at most half of what the others leave

@@ -14,7 +14,8 @@
 // next one (places), before its commands are queued or forwarded. The node that
 // a client calls gives the place: a forwarded command, and what the leader does,
 // takes none of its tenant's. What waits is a tenant's own, too: the queues of its
-// buckets, and one for its orders that have no bucket.
+// buckets, one for its orders that have no bucket, and its place in the line of
+// commands for another node, which go in turns of their tenants.
 //
 // A queue never waits on a timer. It drains what gathered while the last batch
 // committed, so a lone caller is served at once and a crowd shares one commit.

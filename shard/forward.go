@@ -33,13 +33,14 @@ type Peers interface {
 }
 
 // lane holds the commands that wait to be forwarded to one node. One call is in
-// flight to a node; what queues meanwhile goes with the next.
+// flight to a node; what queues meanwhile goes with the next, in turns of the
+// tenants, each of which has room for as many commands as a queue.
 type lane struct {
 	e    *Executor
 	node string
 
 	mu       sync.Mutex
-	tasks    []*task
+	tasks    line[*task]
 	running  bool
 	rest     time.Time // until then nothing goes to the node
 	failures int       // in a row
@@ -115,22 +116,23 @@ func (l *lane) rests() bool {
 	return time.Now().Before(l.rest)
 }
 
-// add takes a task. A full lane refuses it as a full queue would.
+// add takes a task. One that its tenant has filled refuses it as a full queue
+// would.
 func (l *lane) add(t *task) {
 	if t.behindRefused() {
 		t.turnAway(nil)
 		return
 	}
 	l.mu.Lock()
-	if n := len(l.tasks); n >= l.e.cfg.QueueLimit {
+	tenant := t.cmd.Key.Tenant // commands on budgets stay here
+	if n, ok := l.tasks.add(tenant, t, l.e.cfg.QueueLimit); !ok {
 		l.mu.Unlock()
 		t.turnAway(&ledger.Rejection{
-			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n + 1), Limit: fmt.Sprint(l.e.cfg.QueueLimit),
-			Message: "commands are waiting for the node that has their buckets", RetryAfter: 50 * time.Millisecond,
+			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n), Limit: fmt.Sprint(l.e.cfg.QueueLimit),
+			Message: fmt.Sprintf("commands of tenant %q are waiting for the node that has their buckets", tenant), RetryAfter: 50 * time.Millisecond,
 		})
 		return
 	}
-	l.tasks = append(l.tasks, t)
 	if !l.running {
 		l.running = true
 		go l.run()
@@ -154,13 +156,12 @@ func (l *lane) run() {
 func (l *lane) next(limit int) []*task {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	batch := make([]*task, 0, min(len(l.tasks), limit))
-	n := 0
-	for _, t := range l.tasks {
-		if len(batch) == limit {
+	var batch []*task
+	for len(batch) < limit {
+		t, ok := l.tasks.take()
+		if !ok {
 			break
 		}
-		n++
 		if !t.state.CompareAndSwap(taskQueued, taskTaken) {
 			continue
 		}
@@ -168,9 +169,8 @@ func (l *lane) next(limit int) []*task {
 			batch = append(batch, t)
 		}
 	}
-	l.tasks = l.tasks[n:]
 	if len(batch) == 0 {
-		l.running, l.tasks = false, nil
+		l.running = false
 		return nil
 	}
 	return batch
@@ -240,9 +240,9 @@ func (l *lane) runHere(tasks []*task) {
 	l.rest = time.Now().Add(min(firstRest<<min(l.failures, 10), maxRest))
 	l.failures++
 	waiting := l.tasks
-	l.tasks = nil
+	l.tasks = line[*task]{}
 	l.mu.Unlock()
-	for _, t := range waiting {
+	for t, ok := waiting.take(); ok; t, ok = waiting.take() {
 		if t.state.CompareAndSwap(taskQueued, taskTaken) {
 			t.taken = true
 			tasks = append(tasks, t)

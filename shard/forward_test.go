@@ -138,10 +138,13 @@ func TestForwardsTogether(t *testing.T) {
 	}
 }
 
-func (l *lane) waiting() int {
+func (l *lane) waiting() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.tasks)
+	for _, w := range l.tasks.order {
+		n += len(w.items)
+	}
+	return n
 }
 
 // A node that does not answer, answers with nothing, or does not take commands:

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -32,23 +33,31 @@ func (h *harness) fundedFor(tenant, name string, buckets int) ledger.BudgetID {
 	return id
 }
 
-// load sends single commands at once until n have been answered or wait for their
-// commit, which the test holds up.
-func (h *harness) load(wg *sync.WaitGroup, n int, command func(i int) ledger.Command) (refused func() []*ledger.Rejection) {
+// crowds sends single commands at once, whose commits the test holds up.
+type crowds struct {
+	*harness
+	sync.WaitGroup
+	sent, answered atomic.Int64
+}
+
+// load sends n commands and returns when each is pending or was answered.
+func (h *crowds) load(n int, command func(i int) ledger.Command) (refused func() []*ledger.Rejection) {
 	var mu sync.Mutex
 	var out []*ledger.Rejection
-	before := h.Stats()
+	h.sent.Add(int64(n))
 	for i := range n {
-		wg.Go(func() {
-			if _, err := h.Do(context.Background(), command(i)); err != nil {
+		h.Go(func() {
+			_, err := h.Do(context.Background(), command(i))
+			if err != nil {
 				r := h.code(err, ledger.Overloaded)
 				mu.Lock()
 				out = append(out, r)
 				mu.Unlock()
 			}
+			h.answered.Add(1)
 		})
 	}
-	for s := before; s.Pending-before.Pending+int64(s.Overloaded-before.Overloaded) < int64(n); s = h.Stats() {
+	for h.answered.Load()+h.Stats().Pending != h.sent.Load() {
 		runtime.Gosched()
 	}
 	return func() []*ledger.Rejection {
@@ -63,20 +72,19 @@ func (h *harness) load(wg *sync.WaitGroup, n int, command func(i int) ledger.Com
 func TestHotTenantLeavesPlacesToOthers(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.TotalLimit = 1000
-	h := open(t, cfg)
+	h := &crowds{harness: open(t, cfg)}
 	hot, quiet := h.fundedFor("hot", "b", 64), h.fundedFor("quiet", "b", 4)
 	opened := h.gate.shut()
-	var wg sync.WaitGroup
-	refused := h.load(&wg, 3000, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	refused := h.load(3000, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
 	if n := h.Stats().Pending; n != 500 {
 		t.Errorf("the hot tenant has %d places, want 500", n)
 	}
-	others := h.load(&wg, 200, func(i int) ledger.Command { return of("quiet", reserve(quiet, i, 1)) })
+	others := h.load(200, func(i int) ledger.Command { return of("quiet", reserve(quiet, i, 1)) })
 	if n := h.Stats().Pending; n != 700 {
 		t.Errorf("with the quiet tenant %d places are taken, want 700", n)
 	}
 	opened()
-	wg.Wait()
+	h.Wait()
 	if n := len(others()); n != 0 {
 		t.Errorf("%d commands of the quiet tenant were refused: %v", n, others()[0])
 	}
@@ -96,7 +104,7 @@ func TestHotTenantLeavesPlacesToOthers(t *testing.T) {
 func TestBatchTakesAPlaceForEachCommand(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.TotalLimit = 1000
-	h := open(t, cfg)
+	h := &crowds{harness: open(t, cfg)}
 	hot := h.fundedFor("hot", "b", 1)
 	h.must(of("hot", reserve(hot, 0, 1)))
 	batch := func(from, n int) (out []ledger.Command) {
@@ -144,11 +152,10 @@ func TestBatchTakesAPlaceForEachCommand(t *testing.T) {
 func TestTenantsPartIsForItsOwnCalls(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.TotalLimit = 100
-	h := open(t, cfg)
+	h := &crowds{harness: open(t, cfg)}
 	hot := h.fundedFor("hot", "b", 4)
 	opened := h.gate.shut()
-	var wg sync.WaitGroup
-	h.load(&wg, 60, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	h.load(60, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
 	if n := h.Stats().Pending; n != 50 {
 		t.Fatalf("%d commands are open, want 50", n)
 	}
@@ -167,7 +174,7 @@ func TestTenantsPartIsForItsOwnCalls(t *testing.T) {
 		t.Errorf("forwarded: %v", r.Err)
 	}
 	h.code((<-leaders)[0].Err, ledger.Fenced) // so it came as far as the store
-	wg.Wait()
+	h.Wait()
 }
 
 // Commands on orders without a bucket wait among their tenant's own: releases of
@@ -175,23 +182,84 @@ func TestTenantsPartIsForItsOwnCalls(t *testing.T) {
 func TestUnroutedCommandsWaitByTenant(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.QueueLimit = 10
-	h := open(t, cfg)
+	h := &crowds{harness: open(t, cfg)}
 	opened := h.gate.shut()
-	var wg sync.WaitGroup
 	release := func(tenant string) func(i int) ledger.Command {
 		return func(i int) ledger.Command {
 			return ledger.Command{Op: ledger.OpRelease, Key: ledger.OrderKey{Tenant: tenant, Order: "same", Benefit: fmt.Sprint("coupon:", i)}}
 		}
 	}
-	refused := h.load(&wg, 500, release("hot"))
-	others := h.load(&wg, 5, release("quiet"))
+	refused := h.load(500, release("hot"))
+	for h.Stats().Overloaded == 0 { // what is pending may not be in its queue yet
+		runtime.Gosched()
+	}
+	others := h.load(5, release("quiet"))
 	opened()
-	wg.Wait()
-	if len(refused()) == 0 {
-		t.Error("nothing of the hot tenant's queue was refused")
+	h.Wait()
+	for _, r := range refused() {
+		if r.Field != "queue" || r.Limit != "10" || !strings.Contains(r.Message, `orders of tenant "hot" that have no bucket`) {
+			t.Fatalf("refusal %v", r)
+		}
 	}
 	if n := len(others()); n != 0 {
 		t.Errorf("%d commands of the quiet tenant were refused: %v", n, others()[0])
+	}
+}
+
+// Commands for another node go there in turns of their tenants: however many of
+// one wait, those of another one go with the next call.
+func TestTenantsTakeTurnsOnTheWayToAnotherNode(t *testing.T) {
+	a, b, p, _ := pair(t)
+	a.cfg.QueueLimit = 4 * ForwardLimit
+	hot, quiet := a.fundedFor("hot", "b", 4), a.fundedFor("quiet", "b", 4)
+	flying, land := make(chan struct{}), make(chan struct{})
+	p.answer = func(call int, cmds []ledger.Command) ([]ledger.Reply, error) {
+		if call == 1 {
+			close(flying)
+			<-land
+		}
+		return b.Here().DoAll(context.Background(), cmds), nil
+	}
+	var wg sync.WaitGroup
+	send := func(tenant string, id ledger.BudgetID, from, n int) {
+		var cmds []ledger.Command
+		for i := range n {
+			cmds = append(cmds, of(tenant, reserve(id, from+i, 1)))
+		}
+		wg.Go(func() {
+			for _, r := range a.DoAll(context.Background(), cmds) {
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+	send("hot", hot, 0, 1)
+	<-flying
+	send("hot", hot, 1, a.cfg.QueueLimit)
+	for a.lane("n2").waiting() < a.cfg.QueueLimit {
+		runtime.Gosched()
+	}
+	r := a.refused(of("hot", reserve(hot, 5000, 1)), ledger.Overloaded)
+	if r.Value != "4001" || r.Limit != "4000" || !strings.Contains(r.Message, `tenant "hot"`) {
+		t.Errorf("refusal %v", r)
+	}
+	send("quiet", quiet, 0, 5)
+	for a.lane("n2").waiting() < a.cfg.QueueLimit+5 {
+		runtime.Gosched()
+	}
+	close(land)
+	wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := 0
+	for _, c := range p.calls[1] {
+		if c.Key.Tenant == "quiet" {
+			first++
+		}
+	}
+	if first != 5 {
+		t.Errorf("%d commands of the quiet tenant go with the next call, want all 5", first)
 	}
 }
 
