@@ -22,6 +22,7 @@ type Executor struct {
 	count  counters
 	loads  loads
 	gates  turnstiles
+	turns  turns
 	// singles holds *single. It is not shared with other executors: a channel
 	// must stay in the synctest bubble that it was made in.
 	singles sync.Pool
@@ -52,7 +53,7 @@ func New(cfg Config, st *store.Store) (*Executor, error) {
 		return nil, fmt.Errorf("shard config: %w", err)
 	}
 	e := &Executor{cfg: cfg, store: st, places: cfg.places(), queues: map[ledger.BucketID]*queue{}, lanes: map[string]*lane{}, idle: make(chan struct{})}
-	e.router.store = st
+	e.router.store, e.turns.limit = st, maxBatches
 	return e, nil
 }
 
@@ -155,6 +156,25 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 		}
 	}
 	return replies, ended
+}
+
+// group is the commands of one call.
+type group struct {
+	e    *Executor
+	here bool // forward nothing
+	// share is the tenant's whose places the commands take, nil for nobody's.
+	share *places.Share
+	left  atomic.Int64
+	// done has room for the one signal that all have ended. Who sends it looks at
+	// nothing of the group, or of its tasks, after that.
+	done chan struct{}
+	mu   sync.Mutex // orders park and finish
+}
+
+func (g *group) finish() {
+	if g.left.Add(-1) == 0 {
+		g.done <- struct{}{}
+	}
 }
 
 // dispatch routes tasks and puts them into their queues, in order.

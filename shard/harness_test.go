@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,10 @@ type gate struct {
 	waiting chan struct{} // told of each commit that waits
 	answer  func(n int) (err error, land bool)
 	commits int
+	// mark is in the keys of some commits, marked which commit was the first
+	// of them.
+	mark   string
+	marked int
 }
 
 func newGate(s kv.Store) *gate { return &gate{Store: s, waiting: make(chan struct{}, 1024)} }
@@ -49,9 +54,14 @@ type gateTx struct {
 	kv.Tx
 	g     *gate
 	wrote bool
+	mark  bool
 }
 
-func (t *gateTx) Set(k, v []byte) { t.wrote = true; t.Tx.Set(k, v) }
+func (t *gateTx) Set(k, v []byte) {
+	t.wrote = true
+	t.mark = t.mark || (t.g.mark != "" && strings.Contains(string(k), t.g.mark))
+	t.Tx.Set(k, v)
+}
 
 func (t *gateTx) Commit(ctx context.Context) (kv.Stamp, error) {
 	if !t.wrote { // reads pass
@@ -61,6 +71,9 @@ func (t *gateTx) Commit(ctx context.Context) (kv.Stamp, error) {
 	closed, answer := t.g.closed, t.g.answer
 	t.g.commits++
 	n := t.g.commits
+	if t.mark && t.g.marked == 0 {
+		t.g.marked = n
+	}
 	t.g.mu.Unlock()
 	if closed != nil {
 		t.g.waiting <- struct{}{}

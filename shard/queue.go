@@ -16,31 +16,11 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
 	"github.com/coffer-ledger/coffer/ledger/store"
-	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // maxHops is how often a command may change queue before it is given back to
 // its caller as not done.
 const maxHops = 4
-
-// group is the commands of one call.
-type group struct {
-	e    *Executor
-	here bool // forward nothing
-	// share is the tenant's whose places the commands take, nil for nobody's.
-	share *places.Share
-	left  atomic.Int64
-	// done has room for the one signal that all have ended. Who sends it looks at
-	// nothing of the group, or of its tasks, after that.
-	done chan struct{}
-	mu   sync.Mutex // orders park and finish
-}
-
-func (g *group) finish() {
-	if g.left.Add(-1) == 0 {
-		g.done <- struct{}{}
-	}
-}
 
 // States of a task. A task is queued until a batch takes it or its caller
 // leaves; from then on exactly one of them decides its end.
@@ -240,12 +220,29 @@ func (e *Executor) queue(t *task) *queue {
 func (q *queue) run() {
 	for {
 		runtime.Gosched()
-		batch := q.next()
-		if batch == nil {
+		if q.retire() {
 			return
 		}
-		q.commit(batch)
+		q.e.turns.enter(q.id.Budget.Tenant)
+		if batch := q.next(); len(batch) > 0 {
+			q.commit(batch)
+		}
+		q.e.turns.leave()
 	}
+}
+
+// retire takes the queue out of the executor's map if nothing is in it.
+func (q *queue) retire() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.tasks) > 0 {
+		return false
+	}
+	q.running, q.retired = false, true
+	q.e.mu.Lock()
+	delete(q.e.queues, q.id)
+	q.e.mu.Unlock()
+	return true
 }
 
 // next takes what has gathered, up to the limit. Commands whose caller left
@@ -268,14 +265,7 @@ func (q *queue) next() []*task {
 		}
 	}
 	q.tasks = q.tasks[n:]
-	if len(batch) > 0 {
-		return batch
-	}
-	q.running, q.retired = false, true
-	q.e.mu.Lock()
-	delete(q.e.queues, q.id)
-	q.e.mu.Unlock()
-	return nil
+	return batch
 }
 
 // scratch is the memory of one batch, used again by others.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -204,6 +205,54 @@ func TestUnroutedCommandsWaitByTenant(t *testing.T) {
 	if n := len(others()); n != 0 {
 		t.Errorf("%d commands of the quiet tenant were refused: %v", n, others()[0])
 	}
+}
+
+// A tenant with work in many buckets at once has as many batches at the store as
+// there are turns; the batch of another tenant takes the turn after next.
+func TestTenantsTakeTurnsAtTheStore(t *testing.T) {
+	h := &crowds{harness: open(t, DefaultConfig())}
+	hot, quiet := h.fundedFor("hot", "b", 256), h.fundedFor("quiet", "b", 1)
+	const limit = 4
+	h.turns.limit, h.gate.commits, h.gate.mark = limit, 0, "quiet"
+	opened := h.gate.shut()
+	h.load(1000, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	for h.waitingTurns() < 200 { // of the 256 buckets
+		runtime.Gosched()
+	}
+	h.load(1, func(i int) ledger.Command { return of("quiet", reserve(quiet, i, 1)) })
+	for h.waitingTurns("quiet") < 1 {
+		runtime.Gosched()
+	}
+	if n := len(h.gate.waiting); n > limit {
+		t.Errorf("%d batches are at the store, want %d", n, limit)
+	}
+	opened()
+	h.Wait()
+	// It was let go second, and others may have overtaken it since.
+	if n := h.gate.marked; n < 1 || n > 2*limit+1 {
+		t.Errorf("the quiet tenant's batch was commit %d of %d", n, h.gate.commits)
+	}
+	if s := h.Stats(); s.Batches > 600 {
+		t.Errorf("%d batches for 1001 commands: they did not grow while they waited", s.Batches)
+	}
+	for h.Stats().Queues > 0 { // the last turns end a moment after their answers
+		runtime.Gosched()
+	}
+	if h.turns.running != 0 || h.waitingTurns() != 0 {
+		t.Errorf("%d turns are not given back", h.turns.running)
+	}
+}
+
+// waitingTurns is how many batches wait for the store, of some tenants or of all.
+func (h *crowds) waitingTurns(tenants ...string) (n int) {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	for _, w := range h.turns.waiting.order {
+		if len(tenants) == 0 || slices.Contains(tenants, w.tenant) {
+			n += len(w.items)
+		}
+	}
+	return n
 }
 
 // Commands for another node go there in turns of their tenants: however many of

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"math"
 	"sync"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -88,5 +89,48 @@ func (ts *turnstiles) leave(id ledger.BudgetID, t *turnstile, alone bool) {
 	if alone || (t.inside == 0 && t.waiting > 0) {
 		close(t.changed)
 		t.changed = make(chan struct{})
+	}
+}
+
+// maxBatches is how many batches of a node are at the store at once. More would
+// only wait there, and use up the time they have for their commit.
+const maxBatches = 512
+
+// turns let so many batches go to the store, and those that wait for it in turns
+// of their tenants: a tenant that has work in thousands of buckets makes others
+// wait for one of its batches at a time. What a batch takes with it is settled
+// when its turn has come, so that waiting makes batches larger.
+//
+// A batch waits for its turn first and for its turnstile then: whatever it waits
+// for there has its turn already.
+type turns struct {
+	limit   int
+	mu      sync.Mutex
+	running int
+	waiting line[chan struct{}]
+}
+
+// enter waits for a turn. It ends with leave.
+func (ts *turns) enter(tenant string) {
+	ts.mu.Lock()
+	if ts.running < ts.limit {
+		ts.running++
+		ts.mu.Unlock()
+		return
+	}
+	turn := make(chan struct{})
+	ts.waiting.add(tenant, turn, math.MaxInt) // bounded by the commands that are pending
+	ts.mu.Unlock()
+	<-turn
+}
+
+// leave gives the turn to the next one.
+func (ts *turns) leave() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if next, ok := ts.waiting.take(); ok {
+		close(next)
+	} else {
+		ts.running--
 	}
 }
