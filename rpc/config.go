@@ -21,11 +21,13 @@ type Config struct {
 	DefaultTenant string `yaml:"default_tenant"`
 	// MaxMessageBytes is the largest request, after decompression.
 	MaxMessageBytes int `yaml:"max_message_bytes"`
-	// MaxCalls is the most calls open at once but for those that last, which have
-	// bounds of their own: MaxEventStreams those of EventService.Subscribe,
-	// MaxWorkStreams those of QueueService.Work, and MaxScans those that read
-	// whole ledgers (Replay, VerifyChain, Audit, RebuildExpiry). Of each a tenant
-	// gets at most half of what the others leave.
+	// MaxCommandCalls is the most calls open at once that bring commands,
+	// MaxEventStreams those of EventService.Subscribe, MaxWorkStreams those of
+	// QueueService.Work, MaxScans those that read whole ledgers (Replay,
+	// VerifyChain, Audit, RebuildExpiry), and MaxCalls all others, each of which
+	// is a transaction or two at the store. Of each a tenant gets at most half of
+	// what the others leave.
+	MaxCommandCalls int `yaml:"max_command_calls"`
 	MaxCalls        int `yaml:"max_calls"`
 	MaxEventStreams int `yaml:"max_event_streams"`
 	MaxWorkStreams  int `yaml:"max_work_streams"`
@@ -38,7 +40,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		DefaultTenant: "default", MaxMessageBytes: 4 << 20, Reflection: true,
-		MaxCalls: 65536, MaxEventStreams: 2048, MaxWorkStreams: 8192, MaxScans: 16,
+		MaxCommandCalls: 65536, MaxCalls: 4096, MaxEventStreams: 2048, MaxWorkStreams: 8192, MaxScans: 16,
 	}
 }
 
@@ -57,6 +59,7 @@ func (c Config) Validate() error {
 		field string
 		value int
 	}{
+		{"max_command_calls", c.MaxCommandCalls},
 		{"max_calls", c.MaxCalls},
 		{"max_event_streams", c.MaxEventStreams},
 		{"max_work_streams", c.MaxWorkStreams},

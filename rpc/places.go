@@ -12,14 +12,42 @@ import (
 	"github.com/coffer-ledger/coffer/shard/places"
 )
 
-// doors are the places of calls: one kind for all that are short, and one for
-// each kind of those that last, so that neither tenants nor kinds of calls keep
-// each other out. The executor has a door of its own for commands, and the service
-// for other nodes has none: what comes there was let in by another node.
+// doors are the places of calls: one kind for those that bring commands, which
+// wait in the executor for their places there, one for each kind of those that
+// last, and one for all others, which go to the store at once. So neither tenants
+// nor kinds of calls keep each other out. The service for other nodes has no door:
+// what comes there was let in by another node.
 type doors struct {
-	calls *places.Places
-	// last are those of procedures whose calls last.
-	last map[string]*places.Places
+	others *places.Places
+	of     map[string]*places.Places // by procedure
+}
+
+// commandProcedures are the calls whose work the executor does.
+var commandProcedures = []string{
+	cofferv1connect.BudgetServiceCreateBudgetProcedure,
+	cofferv1connect.BudgetServiceFundBudgetProcedure,
+	cofferv1connect.BudgetServiceDefundBudgetProcedure,
+	cofferv1connect.BudgetServiceFreezeBudgetProcedure,
+	cofferv1connect.BudgetServiceUnfreezeBudgetProcedure,
+	cofferv1connect.BudgetServiceCloseBudgetProcedure,
+	cofferv1connect.BudgetServiceReshardBudgetProcedure,
+	cofferv1connect.CreditServiceCreateWalletProcedure,
+	cofferv1connect.CreditServiceGrantProcedure,
+	cofferv1connect.CreditServiceChargeProcedure,
+	cofferv1connect.CreditServiceRefundProcedure,
+	cofferv1connect.CreditServiceReclaimProcedure,
+	cofferv1connect.CreditServiceHoldProcedure,
+	cofferv1connect.CreditServiceSettleProcedure,
+	cofferv1connect.CreditServiceReleaseHoldProcedure,
+	cofferv1connect.ReservationServiceReserveProcedure,
+	cofferv1connect.ReservationServiceCommitProcedure,
+	cofferv1connect.ReservationServiceExtendProcedure,
+	cofferv1connect.ReservationServiceReleaseProcedure,
+	cofferv1connect.ReservationServiceReclaimProcedure,
+	cofferv1connect.ReservationServiceReverseProcedure,
+	cofferv1connect.ReservationServiceReinstateProcedure,
+	cofferv1connect.ReservationServiceResolveProcedure,
+	cofferv1connect.ReservationServiceExecuteProcedure,
 }
 
 func newDoors(cfg Config, reg prometheus.Registerer) *doors {
@@ -35,12 +63,14 @@ func newDoors(cfg Config, reg prometheus.Registerer) *doors {
 		}, func() float64 { return float64(p.Stats().Held) })
 		return p
 	}
-	events := door("event_stream", "event streams", cfg.MaxEventStreams, time.Second)
-	work := door("work_stream", "work streams", cfg.MaxWorkStreams, time.Second)
-	scans := door("scan", "replays, verifications and audits", cfg.MaxScans, time.Second)
-	return &doors{
-		calls: door("call", "calls", cfg.MaxCalls, 100*time.Millisecond),
-		last: map[string]*places.Places{
+	const soon, later = 100 * time.Millisecond, time.Second
+	events := door("event_stream", "event streams", cfg.MaxEventStreams, later)
+	work := door("work_stream", "work streams", cfg.MaxWorkStreams, later)
+	scans := door("scan", "replays, verifications and audits", cfg.MaxScans, later)
+	commands := door("command", "calls with commands", cfg.MaxCommandCalls, soon)
+	d := &doors{
+		others: door("other", "calls", cfg.MaxCalls, soon),
+		of: map[string]*places.Places{
 			cofferv1connect.EventServiceSubscribeProcedure:        events,
 			cofferv1connect.QueueServiceWorkProcedure:             work,
 			cofferv1connect.LedgerServiceReplayProcedure:          scans,
@@ -49,21 +79,25 @@ func newDoors(cfg Config, reg prometheus.Registerer) *doors {
 			cofferv1connect.OperatorServiceRebuildExpiryProcedure: scans,
 		},
 	}
+	for _, procedure := range commandProcedures {
+		d.of[procedure] = commands
+	}
+	return d
 }
 
-// of is the door of a procedure.
-func (d *doors) of(procedure string) *places.Places {
-	if p := d.last[procedure]; p != nil {
+// door is that of a procedure.
+func (d *doors) door(procedure string) *places.Places {
+	if p := d.of[procedure]; p != nil {
 		return p
 	}
-	return d.calls
+	return d.others
 }
 
 // interceptor gives each call a place until it ends, or refuses it before its
 // message is read.
 func (d *doors) interceptor(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
-		door := d.of(spec.Procedure)
+		door := d.door(spec.Procedure)
 		share, r := door.Take(tenantOf(ctx), 1)
 		if r != nil {
 			return r

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/ledger/work"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/proto/gen/coffer/v1/cofferv1connect"
 )
 
 // busy is a server whose calls last until the test lets them go.
@@ -39,6 +41,11 @@ func (b *busy) stay() {
 func (b *busy) Replay(_ context.Context, id ledger.BudgetID, _ time.Time) (*store.Replay, error) {
 	b.stay()
 	return &store.Replay{Budget: ledger.Budget{ID: id, Currency: "BRL"}}, nil
+}
+
+func (b *busy) Budget(_ context.Context, id ledger.BudgetID) (*store.BudgetView, error) {
+	b.stay()
+	return &store.BudgetView{Budget: ledger.Budget{ID: id, Currency: "BRL"}}, nil
 }
 
 func (b *busy) Audit(context.Context, func(string, uint64)) (*store.AuditReport, error) {
@@ -74,7 +81,7 @@ func newBusy(t *testing.T) *busy {
 		return accepted(c), nil
 	}}
 	cfg := DefaultConfig()
-	cfg.MaxCalls, cfg.MaxScans, cfg.MaxEventStreams, cfg.MaxWorkStreams = 4, 4, 4, 4
+	cfg.MaxCommandCalls, cfg.MaxCalls, cfg.MaxScans, cfg.MaxEventStreams, cfg.MaxWorkStreams = 4, 4, 4, 4, 4
 	server, err := NewServer(cfg, Deps{
 		Executor: exec, Reader: b, Maintainer: b, Queue: b, Events: b, EventSignals: b, Log: zerolog.Nop(), Registerer: b.reg,
 		Status: func(context.Context) Status { return Status{} },
@@ -123,7 +130,7 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 		kind, things string
 		open         func(c *Client) error
 	}{
-		{"call", "calls", func(c *Client) error {
+		{"command", "calls with commands", func(c *Client) error {
 			return b.unary(ended, func() error { _, err := c.Reserve(ctx, reserveRequest()); return err })
 		}},
 		{"scan", "replays, verifications and audits", func(c *Client) error {
@@ -148,6 +155,9 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 			_, err = s.Receive()
 			return err
 		}},
+		{"other", "calls", func(c *Client) error {
+			return b.unary(ended, func() error { _, err := c.GetBudget(ctx, "spring"); return err })
+		}},
 	}
 	hot, quiet := b.client(t, "hot"), b.client(t, "quiet")
 	refused := func(err error, things, value, limit string) {
@@ -158,7 +168,7 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", e, want)
 		}
 	}
-	for _, i := range []int{0, 1, 3, 4} {
+	for _, i := range []int{0, 1, 3, 4, 5} {
 		for range 2 {
 			if err := kinds[i].open(hot); err != nil {
 				t.Errorf("%s of the hot tenant: %v", kinds[i].kind, err)
@@ -168,7 +178,7 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 	for _, k := range kinds {
 		refused(k.open(hot), k.things, "3", "2")
 	}
-	for _, i := range []int{0, 2, 3, 4} {
+	for _, i := range []int{0, 2, 3, 4, 5} {
 		if err := kinds[i].open(quiet); err != nil {
 			t.Errorf("%s of the quiet tenant: %v", kinds[i].kind, err)
 		}
@@ -176,14 +186,16 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 	want := `
 # HELP coffer_rpc_places_taken Calls open now, by kind.
 # TYPE coffer_rpc_places_taken gauge
-coffer_rpc_places_taken{kind="call"} 3
+coffer_rpc_places_taken{kind="command"} 3
 coffer_rpc_places_taken{kind="event_stream"} 3
+coffer_rpc_places_taken{kind="other"} 3
 coffer_rpc_places_taken{kind="scan"} 3
 coffer_rpc_places_taken{kind="work_stream"} 3
 # HELP coffer_rpc_tenant_limited_total Calls refused because their tenant had its part of the node's places, by kind.
 # TYPE coffer_rpc_tenant_limited_total counter
-coffer_rpc_tenant_limited_total{kind="call"} 1
+coffer_rpc_tenant_limited_total{kind="command"} 1
 coffer_rpc_tenant_limited_total{kind="event_stream"} 1
+coffer_rpc_tenant_limited_total{kind="other"} 1
 coffer_rpc_tenant_limited_total{kind="scan"} 2
 coffer_rpc_tenant_limited_total{kind="work_stream"} 1
 `
@@ -191,7 +203,7 @@ coffer_rpc_tenant_limited_total{kind="work_stream"} 1
 		t.Error(err)
 	}
 	close(b.hold)
-	for range 6 { // three calls and three scans
+	for range 9 { // three of each unary kind
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -204,12 +216,34 @@ coffer_rpc_tenant_limited_total{kind="work_stream"} 1
 	}
 }
 
+// A call of the services that take commands either reads or brings one.
+func TestCommandsGoThroughTheirDoor(t *testing.T) {
+	rpc := connect.NewServer()
+	cofferv1connect.RegisterBudgetServiceHandler(rpc, &budgetService{})
+	cofferv1connect.RegisterCreditServiceHandler(rpc, &creditService{})
+	cofferv1connect.RegisterReservationServiceHandler(rpc, &reservationService{})
+	n := 0
+	for spec := range rpc.Specs() {
+		method := spec.Procedure[strings.LastIndexByte(spec.Procedure, '/')+1:]
+		reads := strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List") || method == "Statement"
+		if slices.Contains(commandProcedures, spec.Procedure) == reads {
+			t.Errorf("%s is at the wrong door", spec.Procedure)
+		}
+		if !reads {
+			n++
+		}
+	}
+	if n != len(commandProcedures) {
+		t.Errorf("%d procedures bring commands, the door knows %d", n, len(commandProcedures))
+	}
+}
+
 func TestConfigNamesEveryBound(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxCalls, cfg.MaxEventStreams, cfg.MaxWorkStreams, cfg.MaxScans = 0, -1, 1<<20+1, 0
+	cfg.MaxCommandCalls, cfg.MaxCalls, cfg.MaxEventStreams, cfg.MaxWorkStreams, cfg.MaxScans = 0, 0, -1, 1<<20+1, 0
 	err := cfg.Validate()
 	for _, want := range []string{
-		"max_calls is 0 (allowed: 1 to 1048576)", "max_event_streams is -1", "max_work_streams is 1048577", "max_scans is 0",
+		"max_command_calls is 0", "max_calls is 0 (allowed: 1 to 1048576)", "max_event_streams is -1", "max_work_streams is 1048577", "max_scans is 0",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
