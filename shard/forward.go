@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // ForwardLimit is the most commands that go to another node in one call.
@@ -40,7 +41,7 @@ type lane struct {
 	node string
 
 	mu       sync.Mutex
-	tasks    line[*task]
+	tasks    places.Line[*task]
 	running  bool
 	rest     time.Time // until then nothing goes to the node
 	failures int       // in a row
@@ -125,7 +126,7 @@ func (l *lane) add(t *task) {
 	}
 	l.mu.Lock()
 	tenant := t.cmd.Key.Tenant // commands on budgets stay here
-	if n, ok := l.tasks.add(tenant, t, l.e.cfg.QueueLimit); !ok {
+	if n, ok := l.tasks.Add(tenant, t, l.e.cfg.QueueLimit); !ok {
 		l.mu.Unlock()
 		t.turnAway(&ledger.Rejection{
 			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n), Limit: fmt.Sprint(l.e.cfg.QueueLimit),
@@ -158,7 +159,7 @@ func (l *lane) next(limit int) []*task {
 	defer l.mu.Unlock()
 	var batch []*task
 	for len(batch) < limit {
-		t, ok := l.tasks.take()
+		t, ok := l.tasks.Take()
 		if !ok {
 			break
 		}
@@ -240,9 +241,9 @@ func (l *lane) runHere(tasks []*task) {
 	l.rest = time.Now().Add(min(firstRest<<min(l.failures, 10), maxRest))
 	l.failures++
 	waiting := l.tasks
-	l.tasks = line[*task]{}
+	l.tasks = places.Line[*task]{}
 	l.mu.Unlock()
-	for t, ok := waiting.take(); ok; t, ok = waiting.take() {
+	for t, ok := waiting.Take(); ok; t, ok = waiting.Take() {
 		if t.state.CompareAndSwap(taskQueued, taskTaken) {
 			t.taken = true
 			tasks = append(tasks, t)

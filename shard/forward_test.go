@@ -138,13 +138,10 @@ func TestForwardsTogether(t *testing.T) {
 	}
 }
 
-func (l *lane) waiting() (n int) {
+func (l *lane) waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, w := range l.tasks.order {
-		n += len(w.items)
-	}
-	return n
+	return l.tasks.Len()
 }
 
 // A node that does not answer, answers with nothing, or does not take commands:

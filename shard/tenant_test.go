@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,13 +215,14 @@ func TestTenantsTakeTurnsAtTheStore(t *testing.T) {
 	h.turns.limit, h.gate.commits, h.gate.mark = limit, 0, "quiet"
 	opened := h.gate.shut()
 	h.load(1000, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
-	for h.waitingTurns() < 200 { // of the 256 buckets
-		runtime.Gosched()
+	waits := func(tenant string, n int) {
+		for _, own := h.waitingTurns(tenant); own < n; _, own = h.waitingTurns(tenant) {
+			runtime.Gosched()
+		}
 	}
+	waits("hot", 200) // of the 256 buckets
 	h.load(1, func(i int) ledger.Command { return of("quiet", reserve(quiet, i, 1)) })
-	for h.waitingTurns("quiet") < 1 {
-		runtime.Gosched()
-	}
+	waits("quiet", 1)
 	if n := len(h.gate.waiting); n > limit {
 		t.Errorf("%d batches are at the store, want %d", n, limit)
 	}
@@ -238,21 +238,17 @@ func TestTenantsTakeTurnsAtTheStore(t *testing.T) {
 	for h.Stats().Queues > 0 { // the last turns end a moment after their answers
 		runtime.Gosched()
 	}
-	if h.turns.running != 0 || h.waitingTurns() != 0 {
-		t.Errorf("%d turns are not given back", h.turns.running)
+	if n, _ := h.waitingTurns(""); n != 0 || h.turns.running != 0 {
+		t.Errorf("%d batches wait, %d turns are not given back", n, h.turns.running)
 	}
 }
 
-// waitingTurns is how many batches wait for the store, of some tenants or of all.
-func (h *crowds) waitingTurns(tenants ...string) (n int) {
+// waitingTurns is how many batches wait for the store, and how many of them are a
+// tenant's.
+func (h *crowds) waitingTurns(tenant string) (all, own int) {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()
-	for _, w := range h.turns.waiting.order {
-		if len(tenants) == 0 || slices.Contains(tenants, w.tenant) {
-			n += len(w.items)
-		}
-	}
-	return n
+	return h.turns.waiting.Len(), h.turns.waiting.Of(tenant)
 }
 
 // Commands for another node go there in turns of their tenants: however many of

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // turnstiles let the batches of a budget's buckets commit side by side, and a
@@ -107,7 +108,7 @@ type turns struct {
 	limit   int
 	mu      sync.Mutex
 	running int
-	waiting line[chan struct{}]
+	waiting places.Line[chan struct{}]
 }
 
 // enter waits for a turn. It ends with leave.
@@ -119,7 +120,7 @@ func (ts *turns) enter(tenant string) {
 		return
 	}
 	turn := make(chan struct{})
-	ts.waiting.add(tenant, turn, math.MaxInt) // bounded by the commands that are pending
+	ts.waiting.Add(tenant, turn, math.MaxInt) // bounded by the commands that are pending
 	ts.mu.Unlock()
 	<-turn
 }
@@ -128,7 +129,7 @@ func (ts *turns) enter(tenant string) {
 func (ts *turns) leave() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if next, ok := ts.waiting.take(); ok {
+	if next, ok := ts.waiting.Take(); ok {
 		close(next)
 	} else {
 		ts.running--

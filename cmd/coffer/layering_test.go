@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"ledger/store":         {"ledger", "ledger/kv", "ledger/work", "ledger/fact", "ledger/event"},
 	"shard/places":         {"ledger"},
 	"shard":                {"shard/places", "ledger", "ledger/kv", "ledger/store"},
-	"shard/intake":         {"ledger", "ledger/fact", "ledger/store"},
+	"shard/intake":         {"shard/places", "ledger", "ledger/fact", "ledger/store"},
 	"proto/gen":            {"proto/gen"},
 	"rpc":                  {"proto/gen", "shard", "shard/places", "ledger", "ledger/kv", "ledger/store", "ledger/work", "ledger/fact", "ledger/event", "rpc/access"},
 	"rpc/access":           {"ledger"},

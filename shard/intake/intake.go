@@ -13,6 +13,7 @@ import (
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/fact"
 	"github.com/coffer-ledger/coffer/ledger/store"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // Executor runs commands; *shard.Executor is one.
@@ -73,10 +74,11 @@ const (
 	maxRounds = 32
 	// settlers is how many orders one Submit settles at once.
 	settlers = 16
-	// maxWatched bounds the orders whose commands are watched for; when full,
-	// the scan alone finds new ones.
-	maxWatched = 100_000
-	// maxWaiting bounds the watched orders that wait to be settled.
+	// maxWatched bounds the orders whose commands are watched for, of which a
+	// tenant gets at most half of what the others leave; the scan alone finds
+	// those above it.
+	maxWatched = 200_000
+	// maxWaiting bounds the watched orders of a tenant that wait to be settled.
 	maxWaiting = 4096
 )
 
@@ -89,8 +91,9 @@ type Intake struct {
 	log   zerolog.Logger
 
 	mu      sync.RWMutex
-	watched map[order]struct{} // orders with a fact that waits, as far as this node knows
-	wake    chan order
+	watched map[order]*places.Share // orders with a fact that waits, as far as this node knows
+	room    *places.Places          // of the watched ones
+	wakes   wakes
 }
 
 // order names an order of a tenant.
@@ -101,7 +104,11 @@ func New(cfg Config, st Store, exec Executor, log zerolog.Logger) (*Intake, erro
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("facts config: %w", err)
 	}
-	return &Intake{cfg: cfg, store: st, exec: exec, log: log, watched: map[order]struct{}{}, wake: make(chan order, maxWaiting)}, nil
+	return &Intake{
+		cfg: cfg, store: st, exec: exec, log: log, watched: map[order]*places.Share{},
+		room:  places.New(places.Config{Name: "watched", Things: "orders", Places: maxWatched}),
+		wakes: wakes{some: make(chan struct{}, 1)},
+	}, nil
 }
 
 // Submit stores facts and settles their orders. It gives one answer a fact: the

@@ -3,9 +3,11 @@ package intake
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/fact"
+	"github.com/coffer-ledger/coffer/shard/places"
 )
 
 // note keeps in mind which orders have facts that are not settled in the store,
@@ -20,25 +22,60 @@ func (in *Intake) note(o order, facts []fact.Row) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if !waiting {
+	share, known := in.watched[o]
+	switch {
+	case known == waiting:
+	case !waiting:
 		delete(in.watched, o)
-	} else if len(in.watched) < maxWatched {
-		in.watched[o] = struct{}{}
+		in.room.Give(share, 1)
+	default:
+		if share, full := in.room.Take(o.tenant, 1); full == nil {
+			in.watched[o] = share
+		}
 	}
+}
+
+// wakes are watched orders that wait to be settled, in turns of their tenants: one
+// with many of them does not keep the others waiting.
+type wakes struct {
+	mu   sync.Mutex
+	line places.Line[order]
+	some chan struct{} // has a token where there may be some
+}
+
+// add never waits. What is too much for its tenant, the scan finds.
+func (w *wakes) add(o order) {
+	w.mu.Lock()
+	w.line.Add(o.tenant, o, maxWaiting)
+	w.mu.Unlock()
+	select {
+	case w.some <- struct{}{}:
+	default:
+	}
+}
+
+func (w *wakes) take() (o order, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.line.Take()
 }
 
 // Run settles watched orders after their commands, until ctx ends.
 func (in *Intake) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case o := <-in.wake:
-			if _, err := in.settle(ctx, o); err != nil && ctx.Err() == nil {
-				in.log.Debug().Err(err).Str("tenant", o.tenant).Msg("facts of an order wait for the scan")
+	for ctx.Err() == nil {
+		o, ok := in.wakes.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-in.wakes.some:
 			}
+			continue
+		}
+		if _, err := in.settle(ctx, o); err != nil && ctx.Err() == nil {
+			in.log.Debug().Err(err).Str("tenant", o.tenant).Msg("facts of an order wait for the scan")
 		}
 	}
+	return nil
 }
 
 // Wrap is the executor, but that an accepted command of an order whose facts
@@ -79,11 +116,7 @@ func (in *Intake) saw(c *ledger.Command) {
 	in.mu.RLock()
 	_, waits := in.watched[o]
 	in.mu.RUnlock()
-	if !waits {
-		return
-	}
-	select {
-	case in.wake <- o:
-	default: // too many at once: the scan finds it
+	if waits {
+		in.wakes.add(o)
 	}
 }

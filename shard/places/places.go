@@ -18,6 +18,8 @@
 // where its part is smaller than the call: a call of many commands is never too
 // large for ever.
 //
+// What has to wait waits in a Line, which takes turns of the tenants.
+//
 // What the node does for itself, and what another node has let in already, takes
 // places of nobody (TakeOwn): a tenant's load must not stop the expiry of its
 // holds, and what was counted at one door is not counted again at the next.

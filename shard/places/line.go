@@ -1,11 +1,11 @@
-package shard
+package places
 
 import "slices"
 
-// line holds what waits, by tenant: each tenant's in the order it came, and the
+// Line holds what waits, by tenant: each tenant's in the order it came, and the
 // tenants one after the other. So a tenant that has much in it makes the others
 // wait for one each of its own. The zero value is empty. Whoever has it guards it.
-type line[T any] struct {
+type Line[T any] struct {
 	of    map[string]*waiting[T]
 	order []*waiting[T] // those with something
 	next  int           // whose turn it is, in order
@@ -16,9 +16,9 @@ type waiting[T any] struct {
 	items  []T
 }
 
-// add puts an item behind its tenant's others, unless these are limit already.
+// Add puts an item behind its tenant's others, unless these are limit already.
 // It gives how many they are then, or would be.
-func (l *line[T]) add(tenant string, item T, limit int) (n int, ok bool) {
+func (l *Line[T]) Add(tenant string, item T, limit int) (n int, ok bool) {
 	w := l.of[tenant]
 	if w == nil {
 		if l.of == nil {
@@ -37,8 +37,8 @@ func (l *line[T]) add(tenant string, item T, limit int) (n int, ok bool) {
 	return n, true
 }
 
-// take gives the next item.
-func (l *line[T]) take() (item T, ok bool) {
+// Take gives the next item, if there is one.
+func (l *Line[T]) Take() (item T, ok bool) {
 	if len(l.order) == 0 {
 		return item, false
 	}
@@ -54,4 +54,20 @@ func (l *line[T]) take() (item T, ok bool) {
 		l.order = slices.Delete(l.order, l.next, l.next+1)
 	}
 	return item, true
+}
+
+// Len is how many items wait.
+func (l *Line[T]) Len() (n int) {
+	for _, w := range l.order {
+		n += len(w.items)
+	}
+	return n
+}
+
+// Of is how many items of a tenant wait.
+func (l *Line[T]) Of(tenant string) int {
+	if w := l.of[tenant]; w != nil {
+		return len(w.items)
+	}
+	return 0
 }

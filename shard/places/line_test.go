@@ -1,4 +1,4 @@
-package shard
+package places
 
 import (
 	"fmt"
@@ -9,19 +9,22 @@ import (
 )
 
 func TestLineTakesTurns(t *testing.T) {
-	var l line[string]
+	var l Line[string]
 	for _, s := range []string{"a1", "a2", "a3", "a4", "b1", "c1", "c2"} {
-		if _, ok := l.add(s[:1], s, 4); !ok {
+		if _, ok := l.Add(s[:1], s, 4); !ok {
 			t.Fatalf("%s was not taken", s)
 		}
 	}
-	if n, ok := l.add("a", "a5", 4); n != 5 || ok {
+	if l.Len() != 7 || l.Of("a") != 4 || l.Of("b") != 1 || l.Of("d") != 0 {
+		t.Errorf("%d wait, %d of a, %d of b, %d of d", l.Len(), l.Of("a"), l.Of("b"), l.Of("d"))
+	}
+	if n, ok := l.Add("a", "a5", 4); n != 5 || ok {
 		t.Errorf("a fifth: number %d, taken %v", n, ok)
 	}
 	var got []string
-	for s, ok := l.take(); ok; s, ok = l.take() {
+	for s, ok := l.Take(); ok; s, ok = l.Take() {
 		if got = append(got, s); len(got) == 2 {
-			l.add("d", "d1", 4)
+			l.Add("d", "d1", 4)
 		}
 	}
 	if want := []string{"a1", "b1", "c1", "a2", "d1", "c2", "a3", "a4"}; !slices.Equal(got, want) {
@@ -36,7 +39,7 @@ func TestLineTakesTurns(t *testing.T) {
 // no tenant that waits is passed by another one twice.
 func TestLineIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var l line[int]
+		var l Line[int]
 		waits, passed := map[int][]int{}, map[int]map[int]int{} // by tenant
 		for i := range rapid.IntRange(1, 200).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "add") {
@@ -45,10 +48,10 @@ func TestLineIsFair(t *testing.T) {
 					passed[k] = map[int]int{}
 				}
 				waits[k] = append(waits[k], i*5+k)
-				l.add(fmt.Sprint(k), i*5+k, 1000)
+				l.Add(fmt.Sprint(k), i*5+k, 1000)
 				continue
 			}
-			got, ok := l.take()
+			got, ok := l.Take()
 			k := got % 5
 			if !ok {
 				for k, w := range waits {

@@ -1,0 +1,56 @@
+package intake
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/coffer-ledger/coffer/ledger"
+	"github.com/coffer-ledger/coffer/ledger/fact"
+)
+
+// A tenant whose facts wait by the hundred thousand neither keeps the orders of
+// others from being watched nor makes them wait behind its own.
+func TestWatchedOrdersTakeTurns(t *testing.T) {
+	in, err := New(DefaultConfig(), nil, nil, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending, applied := []fact.Row{{State: fact.Pending}}, []fact.Row{{State: fact.Applied}}
+	hot := func(i int) order { return order{"hot", fmt.Sprint(i)} }
+	for i := range maxWatched {
+		in.note(hot(i), pending)
+		in.note(hot(i), pending) // again, which takes no second place
+	}
+	if n := len(in.watched); n != maxWatched/2 {
+		t.Errorf("%d orders of the hot tenant are watched, want %d", n, maxWatched/2)
+	}
+	quiet := order{"quiet", "1"}
+	in.note(quiet, pending)
+	saw := func(o order) {
+		in.saw(&ledger.Command{Op: ledger.OpCommit, Key: ledger.OrderKey{Tenant: o.tenant, Order: o.id}})
+	}
+	for i := range 2 * maxWaiting {
+		saw(hot(i))
+	}
+	saw(quiet)
+	first, _ := in.wakes.take()
+	second, _ := in.wakes.take()
+	if first != hot(0) || second != quiet {
+		t.Errorf("first %v, then %v are settled; want an order of each tenant", first, second)
+	}
+	rest := 0
+	for _, ok := in.wakes.take(); ok; _, ok = in.wakes.take() {
+		rest++
+	}
+	if rest != maxWaiting-1 {
+		t.Errorf("%d more wait, want %d", rest, maxWaiting-1)
+	}
+	for o := range in.watched {
+		in.note(o, applied)
+	}
+	if n, places := len(in.watched), in.room.Taken(); n != 0 || places != 0 {
+		t.Errorf("%d orders are watched, and %d places taken, when all is applied", n, places)
+	}
+}
