@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/fact"
+	"github.com/coffer-ledger/coffer/shard"
 )
 
 // A tenant whose facts wait by the hundred thousand neither keeps the orders of
@@ -53,4 +55,44 @@ func TestWatchedOrdersTakeTurns(t *testing.T) {
 	if n, places := len(in.watched), in.room.Taken(); n != 0 || places != 0 {
 		t.Errorf("%d orders are watched, and %d places taken, when all is applied", n, places)
 	}
+}
+
+// The commands of facts take places of their tenant, as everybody's do: a fact of
+// one that has none is kept, and applied when there are some again.
+func TestFactsTakePlacesOfTheirTenant(t *testing.T) {
+	b := newBench(t, DefaultConfig())
+	b.budget(1000, ledger.Policy{})
+	cfg := shard.DefaultConfig()
+	cfg.TenantRate = 1
+	exec, err := shard.New(cfg, b.st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, err := New(DefaultConfig(), b.st, exec, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cmds []ledger.Command
+	for i := range 100 { // uses up the rate of 100 seconds
+		cmds = append(cmds, reserve(fmt.Sprint("o", i), "coupon", 1))
+	}
+	for _, r := range exec.DoAll(t.Context(), cmds) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	paid := says(fact.PaymentSucceeded, "o7", "p1")
+	got, err := busy.Submit(context.Background(), []fact.Fact{paid})
+	if err != nil || got[0].Err != nil || got[0].State != fact.Pending {
+		t.Fatalf("submitted: %+v, %v", got, err)
+	}
+	if n := exec.Stats().TenantLimited; n == 0 {
+		t.Error("the fact's command took no place of its tenant")
+	}
+	if err := b.Settle(context.Background(), "t", "o7"); err != nil { // as the scan does
+		t.Fatal(err)
+	}
+	b.is(paid, fact.Applied, "")
+	b.money(900, 99, 1, 0)
+	b.audit()
 }
