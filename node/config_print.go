@@ -97,7 +97,7 @@ var settingDocs = map[string]string{
 
 	"api.default_tenant":    "Tenant of calls without the header Coffer-Tenant; empty: such calls are refused.",
 	"api.max_message_bytes": "Largest request, after decompression (bytes).",
-	"api.max_command_calls": "Most calls open at once that bring commands; a tenant gets at most half of what the others leave of these, and of each kind below (calls).",
+	"api.max_command_calls": "Most calls open at once that bring commands, better above executor.total_limit; a tenant gets at most half of what the others leave of these, and of each kind below (calls).",
 	"api.max_calls":         "Most calls open at once that are none of the others here: reads, jobs, facts, sinks (calls).",
 	"api.max_event_streams": "Most streams of events open at once (streams).",
 	"api.max_work_streams":  "Most streams of jobs open at once (streams).",

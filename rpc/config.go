@@ -26,7 +26,8 @@ type Config struct {
 	// QueueService.Work, MaxScans those that read whole ledgers (Replay,
 	// VerifyChain, Audit, RebuildExpiry), and MaxCalls all others, each of which
 	// is a transaction or two at the store. Of each a tenant gets at most half of
-	// what the others leave.
+	// what the others leave. The first should be above the executor's total limit:
+	// what that refuses may be answered without a benefit, where a budget wants so.
 	MaxCommandCalls int `yaml:"max_command_calls"`
 	MaxCalls        int `yaml:"max_calls"`
 	MaxEventStreams int `yaml:"max_event_streams"`
@@ -40,7 +41,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		DefaultTenant: "default", MaxMessageBytes: 4 << 20, Reflection: true,
-		MaxCommandCalls: 65536, MaxCalls: 4096, MaxEventStreams: 2048, MaxWorkStreams: 8192, MaxScans: 16,
+		MaxCommandCalls: 131072, MaxCalls: 4096, MaxEventStreams: 2048, MaxWorkStreams: 8192, MaxScans: 16,
 	}
 }
 
