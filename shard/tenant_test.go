@@ -99,6 +99,30 @@ func TestHotTenantLeavesPlacesToOthers(t *testing.T) {
 	}
 }
 
+// A reserve above its tenant's part is answered with no benefit where the budget
+// wants so.
+func TestTenantAtItsLimitSkipsBenefits(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TenantLimit = 1
+	h := open(t, cfg)
+	skip := h.funded("skip", 1, 1000, ledger.Policy{OnUnavailable: ledger.SkipBenefit})
+	h.must(reserve(skip, 0, 1)) // the router knows the budget
+	opened := h.gate.shut()
+	first := make(chan error, 1)
+	go func() { _, err := h.Do(context.Background(), reserve(skip, 1, 1)); first <- err }()
+	<-h.gate.waiting
+	if r := h.must(reserve(skip, 2, 1)); !r.Skipped {
+		t.Errorf("got %+v, want a skipped benefit", r)
+	}
+	opened()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if s := h.Stats(); s.TenantLimited != 1 || s.Skipped != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
 // A batch counts by its commands, and its places come back also when its caller
 // leaves early.
 func TestBatchTakesAPlaceForEachCommand(t *testing.T) {
