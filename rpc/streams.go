@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -42,14 +43,16 @@ func (m streamMux) Handle(pattern string, h http.Handler) {
 func cutOff(next http.Handler, leaving <-chan struct{}, d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ended := make(chan struct{})
-		defer close(ended)
-		go func() {
+		var watch sync.WaitGroup
+		watch.Go(func() {
 			select {
 			case <-leaving:
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
 			case <-ended:
 			}
-		}()
+		})
+		defer watch.Wait() // w must not be used once this returns
+		defer close(ended)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -60,4 +61,38 @@ func TestUnreadStreamEndsWithTheNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowDeadline is the writer of a request, on which a deadline takes its time.
+type slowDeadline struct {
+	http.ResponseWriter
+	began, goOn chan struct{}
+}
+
+func (s slowDeadline) SetWriteDeadline(time.Time) error {
+	close(s.began)
+	<-s.goOn
+	return nil
+}
+
+// A stream is not over before it is left alone: its writer is gone then.
+func TestStreamEndsWhileItIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leaving, over := make(chan struct{}), make(chan struct{})
+		w := slowDeadline{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		h := cutOff(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-w.began }), leaving, time.Second)
+		go func() {
+			defer close(over)
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody))
+		}()
+		close(leaving)
+		synctest.Wait()
+		select {
+		case <-over:
+			t.Error("the stream ended while its writer was in use")
+		default:
+		}
+		close(w.goOn)
+		<-over
+	})
 }
