@@ -7,9 +7,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
 // failing is a disk on which the operations fail that the function picks.
@@ -146,4 +150,78 @@ func TestFaultWhileClosing(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	})
+}
+
+// A disk that does not say how full it is can be written to all the same.
+func TestNoDiskUsage(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	s := mustOpen(t, memOptions(failing(vfs.NewMem(), syscall.EIO, func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpGetDiskUsage
+	})))
+	if err := errors.Join(fill(t, s, 20<<10, 200), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The engine reads statistics of tables until it has them. It does not try again
+// at once, which would cost a processor, and the store goes on meanwhile.
+func TestStatisticsCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		writeTables(t, mem, 1)
+		const fails = 3
+		reads, read := 0, make(chan struct{})
+		start := time.Now()
+		s := mustOpen(t, memOptions(failing(mem, syscall.EIO, func(op errorfs.Op) bool {
+			if op.Kind != errorfs.OpFileReadAt || !below(statistics) || reads > fails {
+				return false
+			}
+			if reads++; reads > fails {
+				close(read)
+				return false
+			}
+			return true
+		})))
+		if err := put(t, s, "a"); err != nil {
+			t.Error(err)
+		}
+		<-read
+		if took := time.Since(start); took != fails*enginePause {
+			t.Errorf("%d failed reads took %s, want a pause of %s after each", fails, took, enginePause)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A commit that the pipeline could not apply says why, whether its caller hears
+// that from the pipeline or from the store's failure, which come at once.
+func TestReadFailsInTheMidstOfACommit(t *testing.T) {
+	mem := vfs.NewMem()
+	writeTables(t, mem, 1)
+	var broken atomic.Bool
+	s := mustOpen(t, memOptions(failing(mem, syscall.EIO, func(op errorfs.Op) bool {
+		return broken.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst")
+	})))
+	began, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began.Add([]byte("k/050/0"), []byte{1})
+	broken.Store(true)
+	r := began.(*tx).hand()
+	if err := s.submit(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	<-r.done
+	var ke *kv.Error
+	if !errors.As(r.err, &ke) || ke.CommitOutcome() != kv.Unknown || !errors.Is(r.err, ErrFailed) || !errors.Is(r.err, syscall.EIO) {
+		t.Errorf("answered with %v", r.err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -112,19 +112,39 @@ func callers() iter.Seq[string] {
 	}
 }
 
-// onBackgroundError is told why a flush or a compaction failed, and stops the
-// store: the engine would try again at once and for ever, at the cost of a
-// processor, while commits and Close wait for it. It is also told of other
-// things, which it takes well.
+// Functions of the engine, below which it tells of what failed.
+var (
+	flushing   = enginePath + ".(*DB).flush"
+	compacting = enginePath + ".(*DB).compact"
+	statistics = enginePath + ".(*DB).collectTableStats"
+	diskUsage  = enginePath + ".(*DB).calculateDiskAvailableBytes"
+)
+
+// onBackgroundError is told what the engine's own work met. It stops the store
+// where a flush or a compaction failed: the engine would try again at once and
+// for ever, at the cost of a processor, while commits and Close wait for it. The
+// same holds of statistics, for which nobody waits. Damage is for onCorruption,
+// and how full the disk is does not matter.
 func (s *Store) onBackgroundError(err error) {
-	if !pebble.IsCorruptionError(err) && (below(enginePath+".(*DB).flush") || below(enginePath+".(*DB).compact")) {
+	switch {
+	case pebble.IsCorruptionError(err) || below(diskUsage):
+	case below(flushing) || below(compacting):
 		s.stop(err)
+	case below(statistics):
+		s.pause()
 	}
 }
 
-// corruptionPause is how long the engine's background work pauses at a
-// damaged file. Part of it, the reading of statistics, tries again at once.
-const corruptionPause = time.Second
+// enginePause is how long the engine's own work pauses at what it cannot read.
+const enginePause = time.Second
+
+// pause holds the engine's own work up, unless the store is being closed.
+func (s *Store) pause() {
+	select {
+	case <-time.After(enginePause):
+	case <-s.ending:
+	}
+}
 
 // onCorruption is told of a damaged file before whoever reads it gets the
 // error. The engine's default is to call Fatalf, but nothing of its state is
@@ -132,12 +152,8 @@ const corruptionPause = time.Second
 // and the engine can still be closed.
 func (s *Store) onCorruption(info pebble.DataCorruptionInfo) {
 	s.fail(corruption(info.Path, info.Details))
-	if !onEngineGoroutine() {
-		return
-	}
-	select {
-	case <-time.After(corruptionPause):
-	case <-s.ending:
+	if onEngineGoroutine() {
+		s.pause()
 	}
 }
 

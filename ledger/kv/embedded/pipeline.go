@@ -41,7 +41,7 @@ func (c *committer) commitLoop(out chan<- *group) {
 			g.refuse(err)
 		} else if err := c.apply(g); err != nil {
 			c.s.fail(err)
-			g.unknown(err)
+			g.unknown(c.s.Failure())
 		}
 		c.s.stats.recent.Store(int64(len(c.recent.points)))
 		out <- g
