@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,7 @@ import (
 //     or is not mounted, and to start anew would pass for an empty ledger;
 //   - where only STORE.new is, no Open has returned and nothing was ever
 //     acknowledged: the creation starts over, whatever there is of data/;
+//   - where STORE is not readable beside data/, the store is damaged;
 //   - data/ without either is not ours to touch.
 const (
 	markerName  = "STORE"
@@ -56,7 +58,11 @@ func readMarker(fs vfs.FS, dir string) (format int, exists, begun bool, err erro
 	for _, n := range names {
 		switch n {
 		case markerName:
-			format, err := parseMarker(fs, fs.PathJoin(dir, n))
+			bad := ErrNotAStore
+			if slices.Contains(names, dataName) {
+				bad = ErrCorrupt
+			}
+			format, err := parseMarker(fs, fs.PathJoin(dir, n), bad)
 			return format, true, false, err
 		case markerTemp:
 			creating = true
@@ -74,12 +80,13 @@ func readMarker(fs vfs.FS, dir string) (format int, exists, begun bool, err erro
 		return 0, false, false, fmt.Errorf("%w: it holds %q and no %s file", ErrNotAStore, foreign, markerName)
 	}
 	if begun {
-		format, err = parseMarker(fs, fs.PathJoin(dir, markerTemp))
+		format, err = parseMarker(fs, fs.PathJoin(dir, markerTemp), ErrNotAStore)
 	}
 	return format, false, begun, err
 }
 
-func parseMarker(fs vfs.FS, name string) (int, error) {
+// parseMarker reads the format out of a marker; what is none is refused with bad.
+func parseMarker(fs vfs.FS, name string, bad error) (int, error) {
 	f, err := fs.Open(name)
 	if err != nil {
 		return 0, err
@@ -94,7 +101,7 @@ func parseMarker(fs vfs.FS, name string) (int, error) {
 	number, isFormat := strings.CutPrefix(line, "format ")
 	format, err := strconv.Atoi(number)
 	if magic != markerMagic || !ok || !isFormat || err != nil || format < 1 {
-		return 0, fmt.Errorf("%w: its %s file reads %q", ErrNotAStore, fs.PathBase(name), b[:min(len(b), 64)])
+		return 0, fmt.Errorf("%w: its %s file reads %q", bad, fs.PathBase(name), b[:min(len(b), 64)])
 	}
 	return format, nil
 }

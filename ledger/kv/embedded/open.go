@@ -7,6 +7,8 @@ import (
 	"hash/maphash"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -247,8 +249,14 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	s.db, err = pebble.Open(fs.PathJoin(s.opt.Dir, dataName), po)
-	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+	data := fs.PathJoin(s.opt.Dir, dataName)
+	if !s.fresh {
+		if err := needLog(fs, data); err != nil {
+			return 0, err
+		}
+	}
+	s.db, err = pebble.Open(data, po)
+	if errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, pebble.ErrDBNotPristine) { // one of its markers is gone
 		return 0, fmt.Errorf("%w: %w", ErrDataMissing, err)
 	}
 	if err != nil {
@@ -274,6 +282,19 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 	}
 	last = kv.Version(binary.BigEndian.Uint64(b))
 	return last, closer.Close()
+}
+
+// needLog refuses a folder without any log. The engine keeps at least one, and
+// where it found none it would go on without what is in no table yet.
+func needLog(fs vfs.FS, data string) error {
+	names, err := fs.List(data)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, ".log") }) {
+		return fmt.Errorf("%w: %s has no file *.log", ErrDataMissing, data)
+	}
+	return nil
 }
 
 // start runs the two goroutines of the pipeline.

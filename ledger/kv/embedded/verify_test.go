@@ -137,3 +137,47 @@ func TestTablesGoneOrCut(t *testing.T) {
 		}
 	}
 }
+
+// A store that lost its logs, a marker, or what its marker says is no other
+// store: nobody is told to make a new one in its place.
+func TestSmallFilesGoneOrDamaged(t *testing.T) {
+	remove := func(suffix, prefix string) func(*testing.T, vfs.FS) {
+		return func(t *testing.T, fs vfs.FS) {
+			names, err := fs.List("/s/data")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range names {
+				if strings.HasSuffix(n, suffix) && strings.HasPrefix(n, prefix) {
+					if err := fs.Remove("/s/data/" + n); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		harm func(t *testing.T, fs vfs.FS)
+		want error
+	}{
+		"no log":           {remove(".log", ""), ErrDataMissing},
+		"no format marker": {remove("", "marker.format"), ErrDataMissing},
+		"a bad marker":     {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "/s/STORE", "coffer stork\nformat 1\n") }, ErrCorrupt},
+		"an empty marker":  {func(t *testing.T, fs vfs.FS) { writeFile(t, fs, "/s/STORE", "") }, ErrCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			writeTables(t, fs, 1)
+			tc.harm(t, fs)
+			for _, ro := range []bool{true, false} {
+				opt := memOptions(fs)
+				opt.ReadOnly = ro
+				_, err := Open(opt)
+				var oe *OpenError
+				if !errors.Is(err, tc.want) || errors.Is(err, ErrNotAStore) || !errors.As(err, &oe) || !strings.Contains(oe.Advice, "backup") {
+					t.Errorf("read-only %v: %v, want %v and what to do", ro, err, tc.want)
+				}
+			}
+		})
+	}
+}
