@@ -83,9 +83,10 @@
 //
 // # Damaged files
 //
-// A file whose checksum is wrong stops the store in the same way. The read
-// that met it gets an error that names the file ([ErrCorrupt]), as Open does;
-// reads of other files go on, and so does the process.
+// A file whose checksum is wrong, or that ends too early, stops the store in the
+// same way. The read that met it gets an error that says so ([ErrCorrupt]), as
+// Open does; reads of other files go on, and so does the process. Files that are
+// gone are damage to Open, and so is a folder without any log: the engine keeps one.
 //
 // A log has marks of what was synced before each of its records, so a bad record
 // that synced ones follow in a later block of 32 KiB is damage, too. In the last

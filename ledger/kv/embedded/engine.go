@@ -1,7 +1,9 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"reflect"
 	"runtime"
@@ -129,7 +131,7 @@ func (s *Store) onBackgroundError(err error) {
 	switch {
 	case pebble.IsCorruptionError(err) || below(diskUsage):
 	case below(flushing) || below(compacting):
-		s.stop(err)
+		s.stop(s.found(err))
 	case below(statistics):
 		s.pause()
 	}
@@ -161,10 +163,16 @@ func corruption(path string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
 }
 
+// damaged says whether an error of the engine tells of a damaged file. One that
+// ends before it should was cut off: no disk that fails says so.
+func damaged(err error) bool {
+	return pebble.IsCorruptionError(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 // found is err from the engine; where that says that a file is damaged, it
 // stops the store and returns an error that says so.
 func (s *Store) found(err error) error {
-	if !pebble.IsCorruptionError(err) {
+	if !damaged(err) {
 		return err
 	}
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {

@@ -104,7 +104,7 @@ func tableOptions() sstable.ReaderOptions {
 
 // tableFault tells damage from a disk that does not give the file.
 func tableFault(path string, err error) error {
-	if pebble.IsCorruptionError(err) {
+	if damaged(err) {
 		return corruption(path, err)
 	}
 	return fmt.Errorf("verify %s: %w", path, err)

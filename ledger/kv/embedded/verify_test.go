@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 func TestVerify(t *testing.T) {
@@ -180,4 +184,70 @@ func TestSmallFilesGoneOrDamaged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A table that is cut off while the store is open is damage, too.
+func TestTableCutOffUnderTheStore(t *testing.T) {
+	for _, ro := range []bool{true, false} {
+		opt := Options{Dir: t.TempDir() + "/s", CacheBytes: testCache, MemTableBytes: testMemTable}
+		s := mustOpen(t, opt)
+		if err := errors.Join(fill(t, s, 20<<10, 20), s.db.Flush(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		opt.ReadOnly = ro
+		s = mustOpen(t, opt)
+		tables, err := filepath.Glob(opt.Dir + "/data/*.sst")
+		if err != nil || len(tables) == 0 {
+			t.Fatal(tables, err)
+		}
+		for _, path := range tables {
+			if err := os.Truncate(path, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := tx.Get([]byte("fill/10/0")).Wait(); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("read-only %v: a read ends with %v", ro, err)
+		}
+		tx.Cancel()
+		if err := s.Failure(); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("read-only %v: the store's failure is %v", ro, err)
+		}
+		if ro {
+			if err := s.Verify(t.Context(), nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), ".sst") {
+				t.Errorf("verify: %v", err)
+			}
+		}
+		_ = s.Close()
+	}
+}
+
+// The engine meets such a table where it merges it.
+func TestTableCutOffMeetsCompaction(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	mem := vfs.NewMem()
+	writeTables(t, mem, 2)
+	var cut atomic.Bool
+	s := mustOpen(t, memOptions(failing(mem, io.EOF, func(op errorfs.Op) bool {
+		return cut.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst")
+	})))
+	if err := errors.Join(put(t, s, "k/000/x"), put(t, s, "k/099/x"), s.db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	cut.Store(true)
+	within(t, "compaction", func() {
+		if err := s.db.Compact(t.Context(), []byte("a"), []byte("z"), false); err == nil {
+			t.Error("a table was merged that cannot be read")
+		}
+		<-s.Failed()
+	})
+	if err := s.Failure(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("failure: %v", err)
+	}
+	within(t, "close", func() { _ = s.Close() })
 }
