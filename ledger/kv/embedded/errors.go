@@ -33,12 +33,16 @@ var advice = []struct {
 	{ErrLocked, "stop that process, or choose another directory"},
 	{ErrNoStore, "name the directory of a store"}, // before ErrNotAStore, which it is, too
 	{ErrNotAStore, "choose an empty or absent directory for a new store; nothing was changed here"},
-	{syscall.ENOSPC, "make room on the disk of DIR; nothing is lost"},
+	{syscall.ENOSPC, noRoom},
+	{syscall.EDQUOT, noRoom},
 	{ErrReadOnly, "make the directory writable, or open the store read-only"},
 	{ErrNewerFormat, "use the version that wrote it or a later one; nothing was changed"},
 	{ErrDataMissing, "restore DIR/data from a backup or mount; to start over, remove DIR"},
 	{ErrCorrupt, "restore DIR from a backup"},
+	{os.ErrPermission, "run as a user who may read all files in DIR"},
 }
+
+const noRoom = "make room on the disk of DIR; nothing is lost"
 
 // lockedError is ErrLocked without the system's words for it, which say
 // nothing more; its cause is kept.

@@ -122,11 +122,16 @@ func (s *Store) openDir() error {
 			return writeFault(err)
 		}
 	}
-	s.lock, err = fs.Lock(fs.PathJoin(dir, lockName))
-	if err = lockFault(err); err != nil {
-		if s.opt.ReadOnly && errors.Is(err, ErrReadOnly) {
+	lock := fs.PathJoin(dir, lockName)
+	s.lock, err = fs.Lock(lock)
+	err = lockFault(err)
+	if s.opt.ReadOnly && errors.Is(err, ErrReadOnly) {
+		if errors.Is(err, syscall.EROFS) {
 			return nil // nobody can have it open for writing
 		}
+		s.lock, err = readLock(fs, lock)
+	}
+	if err != nil {
 		return err
 	}
 	if !exists {
@@ -260,7 +265,10 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrDataMissing, err)
 	}
 	if err != nil {
-		return 0, writeFault(s.found(err))
+		if err = s.found(err); !s.opt.ReadOnly {
+			err = writeFault(err)
+		}
+		return 0, err
 	}
 	if s.fresh {
 		// The engine began its first log before it knew its format, without the
