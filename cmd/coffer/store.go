@@ -47,8 +47,12 @@ says what to do:
   NO_LEDGER         there is no ledger under the prefix
   FORMAT            a newer version of coffer wrote it
   DAMAGED           a file is damaged, or the data is missing
+  DISK_FULL         there is no room on the disk
   READ_ONLY         the directory cannot be written
+  PERMISSION        this user may not read a file
   TIMEOUT           no answer within --timeout
+
+Whatever else is wrong stands there alone, and is OTHER with --json.
 
 Of an embedded store it first reads every table of rows, whole, and compares all
 checksums. That takes as long as the disk needs for it, and --timeout does not

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
+	"syscall"
 
 	"github.com/coffer-ledger/coffer/ledger"
 	"github.com/coffer-ledger/coffer/ledger/kv"
@@ -23,6 +25,7 @@ type problem struct {
 
 const (
 	nextRestore = "restore DIR from a backup"
+	nextRoom    = "make room on the disk of DIR; nothing is lost"
 	nextWait    = "see that the disk or the cluster is well, then try again"
 )
 
@@ -39,7 +42,10 @@ var storeProblems = []problem{
 	{"FORMAT", embedded.ErrNewerFormat, ""},
 	{"DAMAGED", embedded.ErrDataMissing, ""},
 	{"DAMAGED", kv.ErrDamaged, nextRestore},
+	{"DISK_FULL", syscall.ENOSPC, nextRoom},
+	{"DISK_FULL", syscall.EDQUOT, nextRoom},
 	{"READ_ONLY", embedded.ErrReadOnly, ""},
+	{"PERMISSION", fs.ErrPermission, "run as a user who may read all files in DIR"},
 	{"NO_LEDGER", store.ErrNoLedger, "start a node with --store STORE, which makes it, or name another store"},
 	{"FORMAT", store.ErrFormat, "use the version of coffer that wrote it, or a newer one"},
 	{"TIMEOUT", kv.ErrTimedOut, nextWait},

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,6 +222,32 @@ func TestStoreCheckExplains(t *testing.T) {
 				t.Errorf("exit code %d, %+v; want the problem %s and %q\n%s", code, got, tc.problem, tc.words, errs)
 			}
 		})
+	}
+}
+
+// What a test cannot do to a disk is told apart, too.
+func TestStoreProblemsOfTheDisk(t *testing.T) {
+	l := location{kind: "embedded", path: "/s"}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{
+			&kv.Error{Code: kv.CodeIO, Op: "commit", Cause: &fs.PathError{Op: "write", Path: "/s/data/1.log", Err: syscall.ENOSPC}},
+			"DISK_FULL: commit: i/o error (1510): write /s/data/1.log: no space left on device; make room on the disk of /s; nothing is lost",
+		},
+		{
+			&kv.Error{Code: kv.CodeIO, Op: "get", Cause: &fs.PathError{Op: "open", Path: "/s/data/5.sst", Err: syscall.EACCES}},
+			"PERMISSION: get: i/o error (1510): open /s/data/5.sst: permission denied; run as a user who may read all files in /s",
+		},
+		{
+			&embedded.OpenError{Dir: "/s", Cause: &fs.PathError{Op: "open", Path: "/s/STORE", Err: syscall.EACCES}, Advice: "run as a user who may read all files in /s"},
+			"PERMISSION: open store /s: open /s/STORE: permission denied: run as a user who may read all files in /s",
+		},
+	} {
+		if err := l.explain(tc.err); err.Error() != tc.want || storeProblem(err)+": " != tc.want[:len(storeProblem(err))+2] {
+			t.Errorf("got  %s %v\nwant %s", storeProblem(err), err, tc.want)
+		}
 	}
 }
 
