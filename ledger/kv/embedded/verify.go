@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
 // Verify reads every table of a store that was opened read-only and compares
@@ -51,6 +53,11 @@ type table struct {
 // tables lists the tables that the store consists of, each once, and adds up
 // their sizes. Several of the engine's tables may be parts of one file.
 func (s *Store) tables() (tables []table, total int64, err error) {
+	s.closing.RLock()
+	defer s.closing.RUnlock()
+	if s.closed {
+		return nil, 0, &kv.Error{Code: kv.CodeClosed, Op: "verify"}
+	}
 	levels, err := s.db.SSTables()
 	if err != nil {
 		return nil, 0, fmt.Errorf("list tables: %w", err)

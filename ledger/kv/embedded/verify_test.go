@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/coffer-ledger/coffer/ledger/kv"
 )
 
 func TestVerify(t *testing.T) {
@@ -37,6 +39,9 @@ func TestVerify(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Verify(t.Context(), nil); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 	if err := mustOpen(t, memOptions(fs)).Verify(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "open for writing") {
 		t.Errorf("open for writing: %v", err)
