@@ -1,8 +1,10 @@
 package embedded
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -10,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -223,5 +226,43 @@ func TestReadFailsInTheMidstOfACommit(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Close waits for no commit that waits for a merge that will never be: of tables
+// one of which is damaged, while there are too many.
+func TestDamageWhileCommitsWaitForTheMerge(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	merge := make(chan struct{})
+	s := mustOpen(t, memOptions(failing(vfs.NewMem(), pebble.ErrCorruption, func(op errorfs.Op) bool {
+		if op.Kind != errorfs.OpFileReadAt || !below(compacting) {
+			return false
+		}
+		<-merge
+		return true
+	})))
+	filled := make(chan error)
+	go func() {
+		var err error
+		for err == nil { // the same rows again: tables that overlap
+			err = fill(t, s, 20<<10, 20)
+		}
+		filled <- err
+	}()
+	within(t, "filling", func() {
+		stacks := make([]byte, 1<<20)
+		for !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("makeRoomForWrite(")) || s.db.Metrics().Levels[0].Sublevels < 12 {
+			runtime.Gosched()
+		}
+		close(merge)
+		if err := <-filled; !errors.Is(err, ErrFailed) {
+			t.Errorf("commits end with %v", err)
+		}
+	})
+	within(t, "close", func() { _ = s.Close() })
+	if err := s.Failure(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("failure: %v", err)
 	}
 }

@@ -87,6 +87,7 @@
 // same way. The read that met it gets an error that says so ([ErrCorrupt]), as
 // Open does; reads of other files go on, and so does the process. Files that are
 // gone are damage to Open, and so is a folder without any log: the engine keeps one.
+// Only where a commit waits for a merge that met damage is the engine left as it is.
 //
 // A log has marks of what was synced before each of its records, so a bad record
 // that synced ones follow in a later block of 32 KiB is damage, too. In the last

@@ -123,17 +123,30 @@ var (
 )
 
 // onBackgroundError is told what the engine's own work met. It stops the store
-// where a flush or a compaction failed: the engine would try again at once and
-// for ever, at the cost of a processor, while commits and Close wait for it. The
-// same holds of statistics, for which nobody waits. Damage is for onCorruption,
-// and how full the disk is does not matter.
+// where a flush or a merge failed: the engine would try again at once and for
+// ever, at the cost of a processor, while commits and Close wait for it. At damage
+// it pauses, see onCorruption, and can be closed, unless a commit waits for a merge
+// that will never be. Statistics, for which nobody waits, it tries again at once,
+// too. How full the disk is does not matter.
 func (s *Store) onBackgroundError(err error) {
 	switch {
-	case pebble.IsCorruptionError(err) || below(diskUsage):
+	case below(diskUsage):
 	case below(flushing) || below(compacting):
-		s.stop(s.found(err))
-	case below(statistics):
+		if !pebble.IsCorruptionError(err) || s.stalled.Load() {
+			s.stop(s.found(err))
+		}
+	case below(statistics) && !pebble.IsCorruptionError(err):
 		s.pause()
+	}
+}
+
+// onStall is told that a commit waits for the engine's own work. In a store that
+// has failed that may be for ever, so it is left there. A merge that meets damage
+// looks for such a commit; one of the two finds the other.
+func (s *Store) onStall(pebble.WriteStallBeginInfo) {
+	s.stalled.Store(true)
+	if err := s.Failure(); err != nil {
+		s.abandon(err)
 	}
 }
 

@@ -38,9 +38,10 @@ type Store struct {
 
 	versions versions
 	// flushed is nil until the first commit. compacted is set when the engine has
-	// put tables in the place of others.
+	// put tables in the place of others, stalled while it lets a commit wait.
 	flushed   atomic.Pointer[flushed]
 	compacted atomic.Bool
+	stalled   atomic.Bool
 	watches   watches
 
 	// closing is held shared to put something into queue.
@@ -247,6 +248,8 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		EventListener: &pebble.EventListener{
 			DataCorruption:  s.onCorruption,
 			BackgroundError: s.onBackgroundError,
+			WriteStallBegin: s.onStall,
+			WriteStallEnd:   func() { s.stalled.Store(false) },
 			CompactionEnd:   func(pebble.CompactionInfo) { s.compacted.Store(true) },
 		},
 	}
