@@ -26,18 +26,20 @@ var allowed = map[string]string{
 // the reason that the reader gave.
 func unreadable(name, reason string) *ledger.Rejection {
 	reason = strings.ReplaceAll(reason, "\u00a0", " ") // the reader puts it in at random
-	r := &ledger.Rejection{Code: ledger.InvalidArgument, Field: "message", Value: name, Limit: "a valid " + name, Message: "cannot be read: " + reason}
+	r := &ledger.Rejection{
+		Code: ledger.InvalidArgument, Field: "message", Value: name, Limit: "a valid " + name,
+		Message: "cannot be read: " + short(reason, 200),
+	}
 	if m := badValue.FindStringSubmatch(reason); m != nil && allowed[m[1]] != "" {
-		r.Field, r.Value, r.Limit = snake(m[2]), short(m[3]), allowed[m[1]]
+		r.Field, r.Value, r.Limit = snake(m[2]), short(m[3], 40), allowed[m[1]]
 	} else if m := badDuration.FindStringSubmatch(reason); m != nil {
-		r.Field, r.Value, r.Limit = "duration", short(m[1]), `seconds, such as "900s"`
+		r.Field, r.Value, r.Limit = "duration", short(m[1], 40), `seconds, such as "900s"`
 	}
 	return r
 }
 
-// short bounds what of a bad value a refusal repeats.
-func short(v string) string {
-	const most = 40
+// short bounds what a refusal repeats of what it refuses.
+func short(v string, most int) string {
 	if len(v) <= most {
 		return v
 	}

@@ -87,7 +87,7 @@ func (s *validatedStream) unreadable(msg any, err error) error {
 		name = string(m.ProtoReflect().Descriptor().FullName())
 	}
 	switch own.Code() {
-	case connect.CodeInvalidArgument:
+	case connect.CodeInvalidArgument, connect.CodeInternal: // the latter for the frame around a message
 		r := unreadable(name, own.Message())
 		r.Cause = err
 		return r
