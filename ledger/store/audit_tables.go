@@ -331,10 +331,11 @@ func (a *audit) readCases(ctx context.Context) error {
 	return err
 }
 
-// isCorrupt says that a stored row could not be read.
+// isCorrupt says that a stored row could not be read, though the store that has
+// it is well.
 func isCorrupt(err error) bool {
 	var r *ledger.Rejection
-	return errors.As(err, &r) && r.Code == ledger.Corrupt
+	return errors.As(err, &r) && r.Code == ledger.Corrupt && !errors.Is(err, kv.ErrDamaged)
 }
 
 // unwrapped is the cause of a rejection: what is wrong with the row.

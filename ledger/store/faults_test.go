@@ -175,10 +175,16 @@ func TestNotCommitted(t *testing.T) {
 	b.audit()
 }
 
-// damaged is an engine that met a damaged file.
-type damaged struct{ kv.Store }
+// damaged is an engine that meets a damaged file after some transactions.
+type damaged struct {
+	kv.Store
+	after *int
+}
 
-func (damaged) Begin(context.Context) (kv.Tx, error) {
+func (d damaged) Begin(ctx context.Context) (kv.Tx, error) {
+	if *d.after--; *d.after >= 0 {
+		return d.Store.Begin(ctx)
+	}
 	return nil, &kv.Error{Code: kv.CodeIO, Op: "get", Cause: fmt.Errorf("%w: data/000005.sst", kv.ErrDamaged)}
 }
 
@@ -186,7 +192,7 @@ func (damaged) Begin(context.Context) (kv.Tx, error) {
 func TestDamagedStore(t *testing.T) {
 	b := newBench(t)
 	b.ok(create("spring", 1, ledger.Policy{}))
-	b.kv = damaged{b.kv}
+	b.kv = damaged{b.kv, new(int)}
 	_, err := b.Apply(context.Background(), &ledger.BucketID{Budget: budgetID("spring")}, []ledger.Command{reserve("spring", "a", 1).Normalize()})
 	_, aerr := b.Audit(context.Background(), nil)
 	for _, err := range []error{err, aerr} {
@@ -198,4 +204,24 @@ func TestDamagedStore(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", r, want)
 		}
 	}
+}
+
+// An audit that meets a damaged file ends there, wherever it is, and calls no row
+// a finding, nor the ledger right.
+func TestAuditOfADamagedStore(t *testing.T) {
+	b := newBench(t)
+	story(b)
+	whole := b.kv
+	for n := 0; ; n++ {
+		left := n
+		b.kv = damaged{whole, &left}
+		rep, err := b.Audit(context.Background(), nil)
+		if err == nil && left >= 0 {
+			break
+		}
+		if !errors.Is(err, kv.ErrDamaged) {
+			t.Fatalf("damage met by transaction %d: %v, %+v", n, err, rep)
+		}
+	}
+	b.kv = whole
 }
