@@ -266,3 +266,22 @@ func TestDamageWhileCommitsWaitForTheMerge(t *testing.T) {
 		t.Errorf("failure: %v", err)
 	}
 }
+
+// The engine that a store leaves behind still holds a lock of its own. Whoever
+// comes before its process has ended is told that, and what to do.
+func TestOpenWhileAFailedStoreEnds(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
+	opt := Options{Dir: t.TempDir() + "/s", CacheBytes: testCache, MemTableBytes: testMemTable}
+	s := mustOpen(t, opt)
+	s.abandon(syscall.EIO)
+	if err := s.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("close: %v", err)
+	}
+	_, err := Open(opt)
+	var oe *OpenError
+	if !errors.Is(err, ErrLocked) || !errors.As(err, &oe) || !strings.HasPrefix(oe.Advice, "stop that process") {
+		t.Errorf("open: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"io"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,13 @@ type logFS struct {
 
 // Unwrap implements vfs.FS.
 func (fs logFS) Unwrap() vfs.FS { return fs.FS }
+
+// Lock takes the engine's own lock, which a store that was left behind holds until
+// its process ends.
+func (fs logFS) Lock(name string) (io.Closer, error) {
+	l, err := fs.FS.Lock(name)
+	return l, lockFault(err)
+}
 
 func (fs logFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, c)
