@@ -170,7 +170,7 @@ func (s *sinkService) GetSink(ctx context.Context, m *cofferv1.GetSinkRequest) (
 		c := &cursors[i]
 		lag, err := s.sinks.Lag(ctx, c.At, lagBlocks)
 		var r *ledger.Rejection
-		if errors.As(err, &r) {
+		if errors.As(err, &r) && (r.Code == ledger.BadCursor || r.Code == ledger.EventsTrimmed) {
 			c.Trouble, err = cmp.Or(c.Trouble, r.Error()), nil // the cursor's alone: the others are shown
 		}
 		if err != nil {

@@ -58,8 +58,12 @@ func TestGetSinkWithABadCursor(t *testing.T) {
 	if troubled.GetTrouble() != "status 500" {
 		t.Errorf("what the relay met is not shown: %v", troubled)
 	}
-	o.lag[0] = errors.New("disk")
-	if _, err := s.GetSink(t.Context(), &cofferv1.GetSinkRequest{Name: "shop"}); !errors.Is(err, o.lag[0]) {
-		t.Errorf("another error is %v", err)
+	for _, other := range []error{
+		errors.New("disk"), &ledger.Rejection{Code: ledger.Unavailable}, &ledger.Rejection{Code: ledger.Corrupt},
+	} {
+		o.lag[0] = other // no word of the cursor, which may be well
+		if _, err := s.GetSink(t.Context(), &cofferv1.GetSinkRequest{Name: "shop"}); !errors.Is(err, other) {
+			t.Errorf("got %v, want %v", err, other)
+		}
 	}
 }
