@@ -51,6 +51,9 @@ type Store struct {
 	ending  chan struct{} // closed when Close begins
 	late    sync.WaitGroup
 	ended   chan struct{} // closed when the pipeline has ended
+	gone    chan struct{} // closed when the first Close has ended, with closeErr
+
+	closeErr error
 
 	failed    chan struct{}
 	failure   atomic.Pointer[error]
@@ -72,7 +75,7 @@ func Open(opt Options) (*Store, error) {
 	s := &Store{
 		opt: opt, clock: opt.Clock, seed: maphash.MakeSeed(), faults: opt.Faults,
 		queue:  make(chan *request, maxQueued),
-		ending: make(chan struct{}), ended: make(chan struct{}),
+		ending: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
 		failed: make(chan struct{}), abandoned: make(chan struct{}),
 		watches: watches{limit: opt.MaxWatches, byHash: make(map[uint64]map[*watch]struct{})},
 	}
@@ -332,67 +335,4 @@ func over(ch <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// Close implements kv.Store. Commits that were queued are finished and
-// answered first. After a failure of the disk the engine may be stuck, and is
-// left as it is: only the end of the process frees all of it then. The directory's
-// lock is free at once.
-func (s *Store) Close() error {
-	s.closing.Lock()
-	if s.closed {
-		s.closing.Unlock()
-		return nil
-	}
-	s.closed = true
-	close(s.ending)
-	s.closing.Unlock()
-	s.late.Wait()
-	close(s.queue)
-	s.watches.closeAll()
-	select {
-	case <-s.ended:
-	case <-s.abandoned: // the pipeline may be stuck in the engine
-	}
-	if s.isAbandoned() {
-		return s.leave()
-	}
-	s.versions.closeAll()
-	if f := s.flushed.Load(); f != nil {
-		f.tables.end()
-	}
-	var err error
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		err = s.closeEngine()
-	}()
-	select {
-	case <-closed:
-		return s.unlock(err)
-	case <-s.abandoned: // as by a flush that Close waits for
-		return s.leave()
-	}
-}
-
-// leave ends a store whose engine was abandoned.
-func (s *Store) leave() error {
-	<-s.failed
-	return s.unlock(s.Failure())
-}
-
-// closeEngine closes the engine; after a failure it may well panic.
-func (s *Store) closeEngine() (err error) {
-	defer s.guard(&err)
-	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("close store %s: %w", s.opt.Dir, err)
-	}
-	return nil
-}
-
-func (s *Store) unlock(err error) error {
-	if s.lock == nil {
-		return err
-	}
-	return errors.Join(err, s.lock.Close())
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -321,4 +323,41 @@ func TestDamagedLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever closes a store that another closes already waits for that: it can be
+// opened again then.
+func TestCloseAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opt := memOptions(vfs.NewMem())
+		opt.Faults = &Faults{}
+		s := mustOpen(t, opt)
+		release := opt.Faults.HoldSync()
+		var commit, closers sync.WaitGroup
+		commit.Go(func() {
+			if err := put(t, s, "a"); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		var closed atomic.Int32
+		for range 2 {
+			closers.Go(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				closed.Add(1)
+			})
+		}
+		synctest.Wait()
+		if n := closed.Load(); n != 0 {
+			t.Errorf("%d returned while a commit was not answered yet", n)
+		}
+		release()
+		commit.Wait()
+		closers.Wait()
+		if err := mustOpen(t, opt).Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
