@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -156,7 +157,9 @@ func (t *tail) keep(at string) {
 // gone, and there was one.
 func (t *tail) again(err error) bool {
 	var e *rpc.Error
-	return errors.As(err, &e) && (e.Code == connect.CodeUnavailable || e.Code == connect.CodeUnknown || e.Code == connect.CodeCanceled) && len(t.at) > 0
+	gone := errors.Is(err, io.ErrUnexpectedEOF) || // in the midst of a message
+		errors.As(err, &e) && (e.Code == connect.CodeUnavailable || e.Code == connect.CodeUnknown || e.Code == connect.CodeCanceled)
+	return gone && len(t.at) > 0
 }
 
 // event prints one event.

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
+	"github.com/coffer-ledger/coffer/rpc"
 )
 
 type cliEvent struct {
@@ -240,5 +241,26 @@ func TestSinkTroubles(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A stream that is cut in the midst of a message has broken like any other.
+func TestTailOfACutStream(t *testing.T) {
+	cut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/connect+proto")
+		_, _ = w.Write([]byte{0, 0, 0}) // of the five bytes before a message
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer cut.Close()
+	client := rpc.NewClient(cut.URL)
+	defer client.Close()
+	err := client.Subscribe(t.Context(), &cofferv1.SubscribeRequest{}, nil, nil)
+	seen := &tail{at: map[uint64]string{1: "x"}}
+	if !seen.again(err) {
+		t.Errorf("the tail ends with %v", err)
+	}
+	if new(tail).again(err) {
+		t.Error("a tail that saw nothing goes on")
 	}
 }
