@@ -28,6 +28,8 @@
 //     429, and the same reserve would get the same refusal for ever.
 //     RESOURCE_EXHAUSTED (429) is left to limits that time alone lifts: a full
 //     queue of jobs, and a worker's leases.
+//   - Where a tracer is given, a span is around all of a call, below the caller's
+//     by W3C Trace Context. Refusals are no errors in it; causes are not in it.
 //   - A call takes a place of its tenant until it ends, one of its kind (doors):
 //     without one it is refused before its message is read. Commands need a place
 //     of the executor besides, where a batch counts by its commands.
