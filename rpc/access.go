@@ -71,13 +71,21 @@ func tenantFor(e *access.Entry, values []string, fallback string) (string, *ledg
 		return tenantFrom(values, fallback)
 	}
 	tenant, r := tenantFrom(values, e.Tenant)
-	if r == nil && tenant != e.Tenant {
-		r = &ledger.Rejection{
-			Code: ledger.PermissionDenied, Field: TenantHeader, Value: fmt.Sprintf("%q", tenant), Limit: fmt.Sprintf("%q, or no such header", e.Tenant),
-			Message: "is not the tenant of token " + e.ID,
-		}
+	if r == nil {
+		r = mayActFor(e, tenant)
 	}
 	return tenant, r
+}
+
+// mayActFor refuses a tenant that is not the token's.
+func mayActFor(e *access.Entry, tenant string) *ledger.Rejection {
+	if e.Everywhere() || tenant == e.Tenant {
+		return nil
+	}
+	return &ledger.Rejection{
+		Code: ledger.PermissionDenied, Field: TenantHeader, Value: fmt.Sprintf("%q", tenant), Limit: fmt.Sprintf("%q, or no such header", e.Tenant),
+		Message: "is not the tenant of token " + e.ID,
+	}
 }
 
 // accessInterceptor lets a call pass whose token may make it, for its tenant.
@@ -108,8 +116,11 @@ func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) conne
 			}
 			if spec.StreamType != connect.StreamTypeUnary {
 				stream = &admittedStream{stream, func() *ledger.Rejection {
-					_, r := tokens.admit(values, spec.Procedure, p)
-					return r
+					e, r := tokens.admit(values, spec.Procedure, p)
+					if r != nil {
+						return r
+					}
+					return mayActFor(e, tenant)
 				}}
 			}
 			markTenant(ctx, tenant)
@@ -118,8 +129,9 @@ func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) conne
 	}
 }
 
-// admittedStream ends with the first message after its token did: an event, or
-// a heartbeat, which comes every few seconds.
+// admittedStream ends with the first message after its token did, or after that
+// became another tenant's: an event, or a heartbeat, which comes every few
+// seconds.
 type admittedStream struct {
 	connect.ServerStream
 	still func() *ledger.Rejection

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -229,6 +231,59 @@ func TestRevoked(t *testing.T) {
 	if _, err := w.client(t, WithToken(again)).GetStatus(t.Context()); err != nil {
 		t.Errorf("the new token: %v", err)
 	}
+}
+
+// subscribed is an EventService that does as a test says.
+type subscribed func(send func() error) error
+
+func (s subscribed) Subscribe(_ context.Context, _ *cofferv1.SubscribeRequest, to cofferv1connect.EventServiceSubscribeServerStream) error {
+	return s(func() error { return to.Send(&cofferv1.SubscribeResponse{}) })
+}
+
+// A stream brings what one tenant has, so it ends, too, when its token becomes
+// another tenant's.
+func TestStreamsEndWithTheirTenant(t *testing.T) {
+	for _, was := range []string{"shop", access.EveryTenant} {
+		r := &ring{t: t}
+		token := r.add("reader", was, access.Auditor, time.Time{})
+		moved := func(tenant string) {
+			r.entries[0].Tenant = tenant
+			r.load()
+		}
+		s, sent := connect.NewServer(accessInterceptor(r.tokens, "", zerolog.Nop())), 0
+		cofferv1connect.RegisterEventServiceHandler(s, subscribed(func(send func() error) error {
+			for _, now := range []string{was, access.EveryTenant, "shop", "other"} {
+				moved(now)
+				if err := send(); err != nil {
+					return err
+				}
+				sent++
+			}
+			return nil
+		}))
+		info := &connect.CallInfo{}
+		info.RequestHeader().Set(authorization, bearer+token)
+		info.RequestHeader().Set(TenantHeader, "shop")
+		err := s.Call(t.Context(), cofferv1connect.EventServiceSubscribeProcedure, info, &asked{})
+		var rej *ledger.Rejection
+		if !errors.As(err, &rej) || rej.Code != ledger.PermissionDenied || rej.Field != TenantHeader || rej.Value != `"shop"` || sent != 3 {
+			t.Errorf("of %q: after %d messages the stream ended with %v", was, sent, err)
+		}
+	}
+}
+
+// asked is a stream with one request, whose answers go nowhere.
+type asked struct {
+	deaf
+	read bool
+}
+
+func (o *asked) Receive(any) error {
+	if o.read {
+		return io.EOF
+	}
+	o.read = true
+	return nil
 }
 
 // Health is open, reflection takes any token, and metrics one that may see all
