@@ -44,7 +44,12 @@ func loadTokens(path string, log zerolog.Logger) (*tokens, error) {
 	return t, t.take(raw)
 }
 
+// read refuses what it might have to wait for, such as a pipe: the node's end
+// would wait with it.
 func (t *tokens) read() ([]byte, error) {
+	if info, err := os.Stat(t.path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, fmt.Errorf("read tokens %s: it is no regular file (allowed: one that can be read again, or a link to it)", t.path)
+	}
 	f, err := os.Open(t.path)
 	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w; coffer token new --file makes the file", err)
