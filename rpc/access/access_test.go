@@ -125,6 +125,7 @@ func TestFaults(t *testing.T) {
 		"tokens:\n  - {id: " + secret + ", tenant: shop, roles: [" + secret + "], sha256: \"" + sum + "\", not_after: " + secret + ", " + secret + ": 1}\n": {
 			"id is a text of 57 bytes", "role is a text of 57 bytes", "not_after is a text of 57 bytes", "unknown key a text of 57 bytes",
 		},
+		"tokens:\n" + strings.Replace(good, "sha256", "not_after: 0001-01-01T00:00:00Z, sha256", 1):  {`not_after is "0001-01-01T00:00:00Z"`},
 		"tokens:\n" + strings.Replace(good, "shop", strings.Repeat("t", 129), 1):                     {"tenant is a text of 129 bytes"},
 		"tokens:\n" + strings.Replace(good, "id: a", "id: a, comment: "+strings.Repeat("c", 257), 1): {"comment has 257 bytes (allowed: up to 256)"},
 		strings.Repeat("#", MaxFileBytes+1):                                                          {"the file is larger than 4194304 bytes"},

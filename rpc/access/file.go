@@ -138,7 +138,7 @@ func (r *reader) entry(n *yaml.Node) (e Entry, ok bool) {
 		},
 		"not_after": func(v *yaml.Node) {
 			at, err := time.Parse(time.RFC3339, r.text(v, "not_after"))
-			if err != nil {
+			if err != nil || at.IsZero() { // that would be no end
 				r.faultf(v, "not_after is %s (allowed: a time such as 2030-01-31T00:00:00Z)", shown(v.Value))
 			}
 			e.NotAfter = at.UTC()
