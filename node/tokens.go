@@ -30,6 +30,8 @@ type tokens struct {
 	// used is the content that set was made of, seen that of the last look. A
 	// file is taken when two looks have seen it the same: it may be half written.
 	used, seen []byte
+	// refused is what is wrong with seen, nil where that was not looked into.
+	refused error
 	// said is the fault that the log has already.
 	said string
 }
@@ -94,10 +96,13 @@ func (t *tokens) look() {
 	raw, err := t.read()
 	if err == nil && !bytes.Equal(raw, t.used) {
 		if !bytes.Equal(raw, t.seen) {
-			t.seen = raw
+			t.seen, t.refused = raw, nil
 			return
 		}
-		err = t.take(raw)
+		if t.refused == nil {
+			t.refused = t.take(raw)
+		}
+		err = t.refused
 	}
 	fault := ""
 	if err != nil {

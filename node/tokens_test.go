@@ -101,6 +101,27 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 }
 
+// A large file with a fault is read at each look, and understood but once.
+func TestRefusedTokensAreNotParsedAgain(t *testing.T) {
+	file, _ := tokensFile(t, access.Service)
+	tk, err := loadTokens(file, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, []byte("tokens:\n"+strings.Repeat("- {}\n", 1000)))
+	tk.look()
+	if n := testing.AllocsPerRun(10, tk.look); n > 100 {
+		t.Errorf("%v allocations a look", n)
+	}
+	_, raw := oneToken(t, access.Service)
+	write(t, file, raw)
+	tk.look()
+	tk.look()
+	if !bytes.Equal(tk.used, raw) {
+		t.Error("the file without a fault was not taken")
+	}
+}
+
 // The file is looked at by itself.
 func TestTokensAreLookedAt(t *testing.T) {
 	file, old := tokensFile(t, access.Service)

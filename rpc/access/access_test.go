@@ -146,6 +146,18 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A file that is another one altogether is refused in few words.
+func TestManyFaults(t *testing.T) {
+	_, err := Parse([]byte("tokens:\n" + strings.Repeat("- {}\n", 100)))
+	if err == nil {
+		t.Fatal("it is taken")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != maxFaults+1 || lines[0] != "line 2: the token has no id" || lines[maxFaults] != "and 370 faults more" {
+		t.Errorf("%d lines:\n%v", len(lines), err)
+	}
+}
+
 // A token is added behind the others; what was there stays as it was.
 func TestAppend(t *testing.T) {
 	_, a := made(t, "a", "123", Auditor)

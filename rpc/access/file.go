@@ -17,12 +17,15 @@ const (
 	// MaxFileBytes bounds the file, maxTokens the tokens in it.
 	MaxFileBytes = 4 << 20
 	maxTokens    = 10_000
+	// maxFaults bounds those that an error names.
+	maxFaults = 30
 	// maxComment bounds a comment in bytes.
 	maxComment = 256
 )
 
-// Parse reads a file. Its error joins all faults, each with its line. An empty
-// list is legal and admits nobody; a file without the list is a fault.
+// Parse reads a file. Its error joins all faults, each with its line, unless they
+// are very many. An empty list is legal and admits nobody; a file without the
+// list is a fault.
 func Parse(raw []byte) (*Set, error) {
 	if len(raw) > MaxFileBytes {
 		return nil, fmt.Errorf("the file is larger than %d bytes", MaxFileBytes)
@@ -40,6 +43,9 @@ func Parse(raw []byte) (*Set, error) {
 		doc.Content = []*yaml.Node{{Kind: yaml.MappingNode, Line: 1}}
 	}
 	r.file(doc.Content[0])
+	if r.more > 0 {
+		r.faults = append(r.faults, fmt.Errorf("and %d faults more", r.more))
+	}
 	if len(r.faults) > 0 {
 		return nil, errors.Join(r.faults...)
 	}
@@ -53,9 +59,14 @@ func Parse(raw []byte) (*Set, error) {
 type reader struct {
 	set    *Set
 	faults []error
+	more   int // faults that are not kept
 }
 
 func (r *reader) faultf(n *yaml.Node, format string, args ...any) {
+	if len(r.faults) == maxFaults {
+		r.more++
+		return
+	}
 	r.faults = append(r.faults, fmt.Errorf("line %d: "+format, append([]any{n.Line}, args...)...))
 }
 
