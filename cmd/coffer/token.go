@@ -149,18 +149,24 @@ func parseExpiry(s string) (time.Duration, error) {
 }
 
 // addToken puts an entry into a file, at once: a node reads the file as it was
-// or as it is then. A new file is for its owner alone; another keeps its mode.
+// or as it is then. A new file is for its owner alone; another keeps its mode and
+// its owner, so that whoever could read it still can.
 func addToken(path string, e access.Entry) (err error) {
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at
 	}
-	mode := fs.FileMode(0o600)
-	raw, err := readBounded(path, access.MaxFileBytes)
-	if info, serr := os.Stat(path); serr == nil {
-		mode = info.Mode().Perm()
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	was, err := os.Stat(path)
+	var raw []byte
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return err
+	case !was.Mode().IsRegular():
+		return errors.New("it is no regular file")
+	default:
+		if raw, err = readBounded(path, access.MaxFileBytes); err != nil {
+			return err
+		}
 	}
 	if raw, err = access.Append(raw, e); err != nil {
 		return err
@@ -175,7 +181,10 @@ func addToken(path string, e access.Entry) (err error) {
 		}
 	}()
 	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if was != nil {
+		err = errors.Join(err, f.Chmod(was.Mode().Perm()), keepOwner(f, was))
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
