@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -58,7 +59,7 @@ func (n *Node) trace(ctx context.Context) (end func(context.Context), err error)
 		return nil, fmt.Errorf("tracing to %s: %w", t.Endpoint, err)
 	}
 	log := n.log.With().Str("part", "tracing").Logger()
-	otel.SetErrorHandler(spanErrors{log}) // of all nodes of a process; there is one
+	otel.SetErrorHandler(&spanErrors{log: log}) // of all nodes of a process; there is one
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(out),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(1/float64(t.OneIn)))),
@@ -77,12 +78,33 @@ func (n *Node) trace(ctx context.Context) (end func(context.Context), err error)
 	}, nil
 }
 
-// spanErrors logs what the exporter reports. It retries by itself.
-type spanErrors struct{ log zerolog.Logger }
+// Bounds of what is logged of a collector that fails: one line in spanErrorsPause,
+// with so much of what it said.
+const (
+	spanErrorsPause = time.Minute
+	maxSpanError    = 500
+)
+
+// spanErrors logs what the exporter reports, which may be each batch of spans and
+// hold all that the collector answered. It retries by itself.
+type spanErrors struct {
+	log  zerolog.Logger
+	mu   sync.Mutex
+	last time.Time
+	more int // since the last line
+}
 
 // Handle implements otel.ErrorHandler.
-func (h spanErrors) Handle(err error) {
-	if !errors.Is(err, context.Canceled) {
-		h.log.Warn().Err(err).Msg("spans not delivered")
+func (h *spanErrors) Handle(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.last.IsZero() && time.Since(h.last) < spanErrorsPause {
+		h.more++
+		return
+	}
+	h.log.Warn().Int("more", h.more).Str("error", fmt.Sprintf("%.*s", maxSpanError, err)).Msg("spans not delivered")
+	h.last, h.more = time.Now(), 0
 }

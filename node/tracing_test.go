@@ -1,16 +1,20 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
 	otlpcollector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -154,6 +158,24 @@ func TestTracingWithoutCollector(t *testing.T) {
 	if err := r.ended(t); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A collector that fails on and on, and what it says, fill no log.
+func TestSpanErrorsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		h := &spanErrors{log: zerolog.New(&log)}
+		for range 100 {
+			h.Handle(errors.New("collector says " + strings.Repeat("x", 1<<20)))
+		}
+		h.Handle(context.Canceled)
+		time.Sleep(spanErrorsPause)
+		h.Handle(errors.New("again"))
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != 2 || len(lines[0]) > 1000 || !strings.Contains(lines[0], "collector says xxx") || !strings.Contains(lines[1], `"more":99,"error":"again"`) {
+			t.Errorf("the log has %d lines: %.2000s", len(lines), &log)
+		}
+	})
 }
 
 func TestTracingConfig(t *testing.T) {
