@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -179,6 +180,9 @@ func sendTenant(tenant string) connect.ClientInterceptor {
 	return func(next connect.ClientFunc) connect.ClientFunc {
 		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
 			if tenant != "" {
+				if !fitsHeader(tenant) {
+					return nil, notSent(connect.CodeInvalidArgument, fmt.Errorf("tenant %.40q has a control character: no call can carry it", tenant))
+				}
 				if info, ok := connect.CallInfoForClientContext(ctx); ok {
 					info.RequestHeader().Set(TenantHeader, tenant)
 				}

@@ -16,9 +16,12 @@ import (
 // token would have left the machine in plain text.
 var ErrPlainToken = errors.New("the token is not sent in plain text to another machine: use https://, or allow it where something else encrypts")
 
-// WithToken shows the token with every call. Redirects are not followed then. Over
-// http:// it is sent to this machine alone, unless [WithPlainToken] is given, too.
-func WithToken(token string) Option { return func(o *clientOptions) { o.token = token } }
+// WithToken shows the token with every call; spaces and line breaks around it, as
+// files have them, are none of it. Redirects are not followed then. Over http:// it
+// is sent to this machine alone, unless [WithPlainToken] is given, too.
+func WithToken(token string) Option {
+	return func(o *clientOptions) { o.token = strings.TrimSpace(token) }
+}
 
 // WithPlainToken lets the token be sent over http:// to other machines: for
 // networks where something else encrypts.
@@ -47,11 +50,18 @@ func withoutRedirects(c *http.Client) *http.Client {
 // sendToken puts the token into each call's headers, or refuses to send it to
 // the server at baseURL.
 func sendToken(o *clientOptions, baseURL string) connect.ClientInterceptor {
-	value, refused := bearer+o.token, !o.plainToken && PlainToken(baseURL)
+	value := bearer + o.token
+	var refused error
+	switch {
+	case !o.plainToken && PlainToken(baseURL):
+		refused = ErrPlainToken
+	case !fitsHeader(o.token):
+		refused = errors.New("the token has a line break or another control character: no call can carry it")
+	}
 	return func(next connect.ClientFunc) connect.ClientFunc {
 		return func(ctx context.Context, spec connect.Spec) (connect.ClientStream, error) {
-			if refused {
-				return nil, connect.NewError(connect.CodeUnauthenticated, ErrPlainToken.Error()).WithCause(fmt.Errorf("%w: %w", errNotSent, ErrPlainToken))
+			if refused != nil {
+				return nil, notSent(connect.CodeUnauthenticated, refused)
 			}
 			if info, ok := connect.CallInfoForClientContext(ctx); ok {
 				info.RequestHeader().Set(authorization, value)
@@ -59,4 +69,14 @@ func sendToken(o *clientOptions, baseURL string) connect.ClientInterceptor {
 			return next(ctx, spec)
 		}
 	}
+}
+
+// notSent is the error of a call that its client refuses.
+func notSent(code connect.Code, why error) error {
+	return connect.NewError(code, why.Error()).WithCause(fmt.Errorf("%w: %w", errNotSent, why))
+}
+
+// fitsHeader reports whether a header can have the value.
+func fitsHeader(value string) bool {
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }

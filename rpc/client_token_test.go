@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
 	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc/access"
@@ -46,6 +48,28 @@ func TestTokenStaysHere(t *testing.T) {
 		if _, err := c.Reserve(t.Context(), reserveRequest()); err == nil || sent.Load() != int32(i+1) {
 			t.Errorf("%v, sent %d", err, sent.Load())
 		}
+	}
+}
+
+// A token is often read from a file, with the end of its line. One that no header
+// can carry is never sent, and the caller knows that; so with a tenant.
+func TestTokenFromAFile(t *testing.T) {
+	w, r := guarded(t)
+	token := r.add("checkout", "shop", access.Service, time.Time{})
+	if _, err := w.client(t, WithToken(" "+token+"\r\n")).Reserve(t.Context(), reserveRequest()); err != nil {
+		t.Error(err)
+	}
+	for _, p := range []Protocol{ProtocolConnect, ProtocolGRPC, ProtocolGRPCWeb} {
+		_, err := w.client(t, WithToken("# mine\n"+token), WithProtocol(p)).Reserve(t.Context(), reserveRequest())
+		var e *Error
+		if !errors.As(err, &e) || e.Code != connect.CodeUnauthenticated || e.Attempts != 1 || e.Unknown || !strings.Contains(err.Error(), "the token has a line break") || strings.Contains(err.Error(), token) {
+			t.Errorf("%v", err)
+		}
+	}
+	_, err := w.client(t, WithToken(token), WithTenant("shop\n")).Reserve(t.Context(), reserveRequest())
+	var e *Error
+	if !errors.As(err, &e) || e.Code != connect.CodeInvalidArgument || e.Attempts != 1 || e.Unknown || !strings.Contains(err.Error(), `tenant "shop\n" has a control character`) {
+		t.Errorf("%v", err)
 	}
 }
 
