@@ -131,8 +131,8 @@ func judge(err error, alive bool) verdict {
 		return judgeReason(e)
 	}
 	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) {
-		return verdict{err: e} // nothing was sent, and the certificate will be the same
+	if errors.As(err, &cert) || errors.Is(err, errRedirected) {
+		return verdict{err: e} // nothing was sent, or taken, and it will be the same again
 	}
 	switch e.Code {
 	case connect.CodeInvalidArgument, connect.CodeUnimplemented, connect.CodeNotFound, connect.CodePermissionDenied,

@@ -39,11 +39,16 @@ func PlainToken(baseURL string) bool {
 	return u.Scheme != "https" && !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback())
 }
 
-// withoutRedirects is the client, but that it takes a redirect for an answer: one
-// from https:// to http:// would take the token along.
+// errRedirected is of a call that somebody else was to take.
+var errRedirected = errors.New("a token is not taken there: name that one as the server")
+
+// withoutRedirects is the client, but that a redirect is an error: one from
+// https:// to http:// would take the token along.
 func withoutRedirects(c *http.Client) *http.Client {
 	own := *c
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	own.CheckRedirect = func(to *http.Request, _ []*http.Request) error {
+		return fmt.Errorf("the server redirects to %s://%s, and %w", to.URL.Scheme, to.URL.Host, errRedirected)
+	}
 	return &own
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,26 @@ func TestTokenFromAFile(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Code != connect.CodeInvalidArgument || e.Attempts != 1 || e.Unknown || !strings.Contains(err.Error(), `tenant "shop\n" has a control character`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A redirect is an answer of somebody who did not take the command: it says where
+// to, and is no reason to send it again or to ask what became of it.
+func TestTokenIsNotRedirected(t *testing.T) {
+	var asked atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Redirect(w, r, "https://ledger.example.com"+r.URL.Path, http.StatusPermanentRedirect)
+	}))
+	defer srv.Close()
+	for i, p := range []Protocol{ProtocolConnect, ProtocolGRPCWeb} {
+		c := NewClient(srv.URL, WithToken("secret"), WithProtocol(p))
+		defer c.Close()
+		_, err := c.Reserve(t.Context(), reserveRequest())
+		if err == nil || errors.Is(err, ErrOutcomeUnknown) || asked.Load() != int32(i+1) ||
+			!strings.Contains(err.Error(), "the server redirects to https://ledger.example.com, and a token is not taken there: name that one") {
+			t.Errorf("%v, asked %d times", err, asked.Load())
+		}
 	}
 }
 
