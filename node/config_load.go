@@ -99,6 +99,10 @@ func (c *Config) LoadEnv(environ []string) (unknown []string, err error) {
 			unknown = append(unknown, name)
 			continue
 		}
+		if s.name == "tokens" && value == "" { // it would let everybody in
+			faults = append(faults, fmt.Errorf("environment %s is \"\" (allowed: a file of tokens; unset it for that of the configuration file, or for none)", name))
+			continue
+		}
 		if err := s.set(value); err != nil {
 			faults = append(faults, fmt.Errorf("environment %s is %q (allowed: %w)", name, value, err))
 		}

@@ -58,6 +58,18 @@ func TestRefusedSourceChangesNothing(t *testing.T) {
 	}
 }
 
+// A variable that a script left empty opens no server that the file closes.
+func TestEmptyVariableTakesNoTokensAway(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Tokens = "tokens.yaml"
+	if _, err := cfg.LoadEnv([]string{"COFFER_TOKENS="}); err == nil || !strings.Contains(err.Error(), `COFFER_TOKENS is "" (allowed: a file of tokens; unset it for that of the configuration file, or for none)`) {
+		t.Errorf("got %v", err)
+	}
+	if cfg.Tokens != "tokens.yaml" {
+		t.Errorf("tokens are %q", cfg.Tokens)
+	}
+}
+
 func TestValidateNamesEveryFault(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.NodeID, cfg.Store, cfg.Listen = strings.Repeat("x", 129), "", "0.0.0.0:80"
