@@ -200,24 +200,27 @@ func TestSettledAndDeferred(t *testing.T) {
 		w.hold(1, due, "committed", "extended", "gone")
 		w.hold(1, due.Add(time.Millisecond), "busy", "fine")
 		w.hold(1, due.Add(2*time.Millisecond), "clock stepped back")
+		w.hold(1, due.Add(3*time.Millisecond), "still reserved")
 		w.states["committed"].State = ledger.StateCommitted
 		w.states["extended"].Expires = due.Add(time.Hour)
 		delete(w.states, "gone")
 		w.refuse["busy"] = ledger.Overloaded
 		w.refuse["clock stepped back"] = ledger.NotDue
+		w.refuse["still reserved"] = ledger.OperationLimit // a refusal by the state, and none that says it is settled
 		e := w.expiry(t, DefaultConfig())
 		time.Sleep(10 * time.Millisecond)
 		if err := e.Pass(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s := e.Status(t.Context()); s.Skipped != 3 || s.Deferred != 2 || s.Expired != 1 || s.Rows != 1 || w.left() != 2 {
+		if s := e.Status(t.Context()); s.Skipped != 3 || s.Deferred != 3 || s.Expired != 1 || s.Rows != 1 || w.left() != 3 {
 			t.Errorf("status %+v, %d rows left", s, w.left())
 		}
 		w.refuse = map[string]ledger.Code{}
 		if err := e.Pass(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if w.left() != 0 || w.states["busy"].State != ledger.StateExpired || w.states["clock stepped back"].State != ledger.StateExpired {
+		if w.left() != 0 || w.states["busy"].State != ledger.StateExpired || w.states["clock stepped back"].State != ledger.StateExpired ||
+			w.states["still reserved"].State != ledger.StateExpired {
 			t.Errorf("%d rows left after the second pass", w.left())
 		}
 	})

@@ -253,7 +253,7 @@ func (e *Expiry) settled(ctx context.Context, b store.DueBlock, replies []ledger
 			return false, rej
 		case rej.Code == ledger.NotDue:
 			early = append(early, i)
-		case rej.Code.Info().Class == ledger.ClassState, rej.Code.Info().Class == ledger.ClassNotFound:
+		case rej.Code == ledger.IllegalState, rej.Code.Info().Class == ledger.ClassNotFound: // it is reserved no more
 			skipped++
 		default:
 			deferred++
