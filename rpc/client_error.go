@@ -107,6 +107,8 @@ type verdict struct {
 	again bool
 	// unknown: this attempt may have taken effect.
 	unknown bool
+	// caller: it is about the caller or the server, and nothing that was sent.
+	caller bool
 }
 
 // judge sorts the error of one attempt. alive: the call's own context has not
@@ -132,13 +134,13 @@ func judge(err error, alive bool) verdict {
 	}
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) || errors.Is(err, errRedirected) {
-		return verdict{err: e} // nothing was sent, or taken, and it will be the same again
+		return verdict{err: e, caller: true} // nothing was sent, or taken, and it will be the same again
 	}
 	switch e.Code {
 	case connect.CodeInvalidArgument, connect.CodeUnimplemented, connect.CodeNotFound, connect.CodePermissionDenied,
 		connect.CodeUnauthenticated, connect.CodeFailedPrecondition, connect.CodeAlreadyExists, connect.CodeOutOfRange,
 		connect.CodeResourceExhausted:
-		return verdict{err: e} // refused on the way: by a proxy, or before it was sent
+		return verdict{err: e, caller: e.Code == connect.CodeUnauthenticated} // refused on the way: by a proxy, or before it was sent
 	default:
 		return verdict{err: e, again: alive, unknown: !neverSent(err)}
 	}
@@ -154,6 +156,8 @@ func judgeReason(e *Error) verdict {
 		// Corruption is found before anything is written; any other defect
 		// may have struck after the commit.
 		return verdict{err: e, unknown: e.Reason() != ledger.Corrupt}
+	case ledger.ClassStranger, ledger.ClassDenied:
+		return verdict{err: e, caller: true}
 	default:
 		return verdict{err: e}
 	}

@@ -236,11 +236,11 @@ func (g *gatherer) deliver(batch []*parcel) {
 	}
 }
 
-// certainlyRefused reports that nothing of a batch was done and that sending
-// it again as it is will not help.
+// certainlyRefused reports that nothing of a batch was done, that sending it again
+// as it is will not help, and that it may be for what is in it.
 func certainlyRefused(err error) bool {
 	v := judge(err, true)
-	return !v.again && !v.unknown
+	return !v.again && !v.unknown && !v.caller
 }
 
 // shareable reports whether commands can share a message with others, and

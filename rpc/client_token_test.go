@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -130,6 +132,44 @@ func TestRefusedCallerLeavesTheOutcomeOpen(t *testing.T) {
 		}
 		if n := len(w.exec.commands()); n != 1 {
 			t.Errorf("%s: %d commands ran", name, n)
+		}
+	}
+}
+
+// What is said of the caller or the server holds for each command: a batch that
+// hears it is not sent again in pieces, as one is in which a command is faulty.
+func TestRefusedCallerIsRefusedOnce(t *testing.T) {
+	refused := func(c ledger.Code) error { return wireError(t.Context(), &ledger.Rejection{Code: c}) }
+	for _, c := range []struct {
+		err   error
+		calls int
+	}{
+		{refused(ledger.InvalidArgument), 7},
+		{refused(ledger.Unauthenticated), 1},
+		{refused(ledger.PermissionDenied), 1},
+		{notSent(connect.CodeUnauthenticated, ErrPlainToken), 1},
+		{connect.NewError(connect.CodeUnauthenticated, "a proxy wants to know who calls"), 1},
+		{connect.NewError(connect.CodeUnavailable, "x").WithCause(&tls.CertificateVerificationError{}), 1},
+		{connect.NewError(connect.CodeUnavailable, "x").WithCause(errRedirected), 1},
+	} {
+		calls := 0
+		g := &gatherer{execute: func(context.Context, []*cofferv1.Command) (*cofferv1.ExecuteResponse, error) {
+			calls++
+			return nil, c.err
+		}}
+		batch := make([]*parcel, 4)
+		for i := range batch {
+			batch[i] = &parcel{msgs: []*cofferv1.Command{orderCommandNamed("o")}, done: make(chan struct{})}
+		}
+		g.deliver(batch)
+		for _, p := range batch {
+			<-p.done
+			if !errors.Is(p.err, c.err) {
+				t.Errorf("%v: a command got %v", c.err, p.err)
+			}
+		}
+		if calls != c.calls {
+			t.Errorf("%v: %d calls, want %d", c.err, calls, c.calls)
 		}
 	}
 }
