@@ -36,7 +36,7 @@ const defaultTenant = "default"
 // tenantName names the tenant in a sentence, once there is a client.
 func (c *cli) tenantName() string {
 	if c.Tenant == "" {
-		return "the token's tenant"
+		return "the token's tenant (default, if it is for all)"
 	}
 	return "tenant " + c.Tenant
 }

@@ -62,7 +62,7 @@ func TestTokensEndToEnd(t *testing.T) {
 	s.mayNot(t, checkout, `PERMISSION_DENIED: Coffer-Tenant "other" is not the tenant of token checkout (allowed: "shop", or no such header)`, "budget", "list", "--tenant", "other")
 	s.mayNot(t, "", "UNAUTHENTICATED: Authorization \"\" must be sent as a header", "budget", "list")
 
-	contains(t, s.may(t, other, "budget", "list"), "the token's tenant has no budgets")
+	contains(t, s.may(t, other, "budget", "list"), "the token's tenant (default, if it is for all) has no budgets")
 	s.mayNot(t, other, "BUDGET_NOT_FOUND", "budget", "get", "SPRING")
 	s.mayNot(t, other, "RESERVATION_NOT_FOUND", "order", "get", "o-1", "coupon")
 	s.mayNot(t, other, `a token for every tenant, "*"`, "audit")
