@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync/atomic"
 	"time"
@@ -53,8 +54,11 @@ func (t *tokens) read() ([]byte, error) {
 		return nil, fmt.Errorf("read tokens %s: it is no regular file (allowed: one that can be read again, or a link to it)", t.path)
 	}
 	f, err := os.Open(t.path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read tokens: %w; coffer token new --file makes the file", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read tokens: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // read only
 	raw, err := io.ReadAll(io.LimitReader(f, access.MaxFileBytes+1))

@@ -94,8 +94,9 @@ func TestTokensAreReadAgain(t *testing.T) {
 	if has(next) {
 		t.Error("a list of nobody was not taken")
 	}
-	for name, want := range map[string]string{file + "x": "coffer token new --file makes the file", filepath.Dir(file): "is a directory"} {
-		if _, err := loadTokens(name, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), want) {
+	const makes = "coffer token new --file makes the file"
+	for name, want := range map[string]string{file + "x": makes, filepath.Dir(file): "is a directory", filepath.Join(file, "x"): "not a directory"} {
+		if _, err := loadTokens(name, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), makes) != (want == makes) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
