@@ -75,7 +75,7 @@ func (t *tokens) take(raw []byte) error {
 		return fmt.Errorf("tokens %s:\n%w", t.path, err)
 	}
 	t.set.Store(set)
-	t.used = raw
+	t.used, t.seen = raw, raw
 	t.log.Info().Str("file", t.path).Int("tokens", len(set.Entries())).Msg("tokens read")
 	return nil
 }
@@ -98,11 +98,14 @@ func (t *tokens) run(ctx context.Context) {
 // log says it once.
 func (t *tokens) look() {
 	raw, err := t.read()
-	if err == nil && !bytes.Equal(raw, t.used) {
-		if !bytes.Equal(raw, t.seen) {
-			t.seen, t.refused = raw, nil
-			return
-		}
+	switch {
+	case err != nil:
+	case bytes.Equal(raw, t.used):
+		t.seen, t.refused = raw, nil
+	case !bytes.Equal(raw, t.seen):
+		t.seen, t.refused = raw, nil
+		return
+	default:
 		if t.refused == nil {
 			t.refused = t.take(raw)
 		}

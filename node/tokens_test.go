@@ -102,6 +102,26 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 }
 
+// Two looks are two in a row: a file that is written again and again, with what
+// it had, is seen half written more than once.
+func TestTokensSeenBetween(t *testing.T) {
+	file, token := tokensFile(t, access.Service)
+	var log bytes.Buffer
+	tk, err := loadTokens(file, zerolog.New(&log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, half := range []string{"", "tokens: []\n", "", "tokens: []\n"} {
+		write(t, file, []byte(half))
+		tk.look()
+		write(t, file, tk.used)
+		tk.look()
+		if tk.set.Load().Find(token) == nil || strings.Contains(log.String(), "the tokens stay as they were") {
+			t.Fatalf("%q was taken at the first look:\n%s", half, &log)
+		}
+	}
+}
+
 // A large file with a fault is read at each look, and understood but once.
 func TestRefusedTokensAreNotParsedAgain(t *testing.T) {
 	file, _ := tokensFile(t, access.Service)
