@@ -50,8 +50,9 @@
 //     any token; metrics speak of all tenants and take one for all of them.
 //   - A caller is known before anything of its payload is read, and that it was
 //     refused says nothing of its command: an outcome that was unknown stays so.
-//   - A stream asks again with each message it sends, so a token that was revoked
-//     or has expired ends it with the next event or heartbeat.
+//   - A stream asks again with each message it sends, so a token that was revoked,
+//     has expired or became another tenant's ends it with the next event or
+//     heartbeat.
 //   - A command of a batch is checked by itself. Only what makes the message
 //     unreadable, such as a string that is not UTF-8, refuses the whole call;
 //     nothing of it runs then.
