@@ -34,9 +34,16 @@ func (t Tracing) validate(f *faults) {
 	if t.Endpoint == "" {
 		return
 	}
-	if u, err := url.Parse(t.Endpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		f.add("tracing.endpoint", t.Endpoint, "an http:// or https:// URL, such as http://127.0.0.1:4318, or empty for no tracing")
+	// A name or a query would not be sent.
+	u, err := url.Parse(t.Endpoint)
+	if err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && u.RawQuery == "" {
+		return
 	}
+	shown := t.Endpoint
+	if err == nil {
+		shown = u.Redacted()
+	}
+	f.add("tracing.endpoint", shown, "an http:// or https:// URL without a name and a query, such as http://127.0.0.1:4318, or empty for no tracing; headers for the collector come from OTEL_EXPORTER_OTLP_HEADERS")
 }
 
 // spanFlush bounds the delivery of the last spans when the node ends.

@@ -187,6 +187,8 @@ func TestTracingConfig(t *testing.T) {
 		{Tracing{Endpoint: "https://collector.example", OneIn: maxOneIn}, ""},
 		{Tracing{Endpoint: "collector:4318", OneIn: 1}, `tracing.endpoint is "collector:4318"`},
 		{Tracing{Endpoint: "http://c", OneIn: 0}, "tracing.one_in is 0"},
+		{Tracing{Endpoint: "http://me:secret@c", OneIn: 1}, `tracing.endpoint is "http://me:xxxxx@c" (allowed: an http:// or https:// URL without a name and a query`},
+		{Tracing{Endpoint: "http://c/?key=1", OneIn: 1}, "without a name and a query"},
 	} {
 		cfg := testConfig()
 		cfg.Tracing = tc.t
