@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -54,12 +55,15 @@ func authorities(path string) (*x509.CertPool, error) {
 	if len(rest) > maxAuthorityBytes {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxAuthorityBytes)
 	}
-	pool := x509.NewCertPool()
+	pool, begun := x509.NewCertPool(), bytes.Count(rest, []byte("-----BEGIN "))
 	for n := 0; ; n++ {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			if n == 0 {
+			switch {
+			case n == 0:
 				return nil, fmt.Errorf("%s holds no certificate (allowed: PEM, which begins with -----BEGIN CERTIFICATE-----)", path)
+			case n < begun: // the decoder leaves out what it cannot read
+				return nil, fmt.Errorf("%s holds %d certificates, of which %d can be read", path, begun, n)
 			}
 			return pool, nil
 		}

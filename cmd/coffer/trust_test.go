@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -104,6 +105,16 @@ func TestBadCA(t *testing.T) {
 		pemFile(t, "CERTIFICATE", []byte("broken")): "certificate 1 of ",
 	} {
 		fails(t, exitUsage, words, "budget", "list", "--server", "https://127.0.0.1:1", "--ca", path)
+	}
+	// One that is cut off, at the end or between others, is not left out silently.
+	good := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority(t)})
+	half := append(append([]byte{}, good[:len(good)/2]...), '\n')
+	for _, parts := range [][][]byte{{good, half}, {half, good}} {
+		file := filepath.Join(t.TempDir(), "half.pem")
+		if err := os.WriteFile(file, bytes.Join(parts, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, exitUsage, "holds 2 certificates, of which 1 can be read", "budget", "list", "--server", "https://127.0.0.1:1", "--ca", file)
 	}
 	fails(t, exitUsage, "--ca is empty; name a file, or leave the flag out", "budget", "list", "--ca", "")
 }
