@@ -123,8 +123,7 @@ func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) conne
 					return mayActFor(e, tenant)
 				}}
 			}
-			markTenant(ctx, tenant)
-			return next(context.WithValue(ctx, tenantKey{}, tenant), spec, stream)
+			return next(withTenant(ctx, tenant), spec, stream)
 		}
 	}
 }

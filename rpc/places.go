@@ -60,7 +60,7 @@ func newDoors(cfg Config, reg prometheus.Registerer) *doors {
 		}, func() float64 { return float64(p.Taken()) })
 		f.NewCounterFunc(prometheus.CounterOpts{
 			Name: "coffer_rpc_tenant_limited_total", Help: "Calls refused because their tenant had its part of the node's places, by kind.", ConstLabels: label,
-		}, func() float64 { return float64(p.Stats().Held) })
+		}, func() float64 { return float64(p.Held()) })
 		return p
 	}
 	const soon, later = 100 * time.Millisecond, time.Second

@@ -14,10 +14,16 @@ const TenantHeader = "Coffer-Tenant"
 
 type tenantKey struct{}
 
-// tenantOf is the tenant of the call; the tenant interceptor put it there.
+// tenantOf is the tenant of the call; withTenant put it there.
 func tenantOf(ctx context.Context) string {
 	t, _ := ctx.Value(tenantKey{}).(string)
 	return t
+}
+
+// withTenant is ctx of a call that acts for a tenant, whom its span names, too.
+func withTenant(ctx context.Context, tenant string) context.Context {
+	markTenant(ctx, tenant)
+	return context.WithValue(ctx, tenantKey{}, tenant)
 }
 
 // tenantInterceptor reads and checks the tenant header before any payload is
@@ -32,8 +38,7 @@ func tenantInterceptor(fallback string) connect.ServerInterceptor {
 					return r
 				}
 			}
-			markTenant(ctx, tenant)
-			return next(context.WithValue(ctx, tenantKey{}, tenant), spec, stream)
+			return next(withTenant(ctx, tenant), spec, stream)
 		}
 	}
 }

@@ -219,7 +219,7 @@ type Stats struct {
 
 // Stats reads the counters. It looks at every tenant that is kept in mind.
 func (p *Places) Stats() Stats {
-	st := Stats{Taken: p.taken.Load(), Full: p.full.Load(), Held: p.held.Load()}
+	st := Stats{Taken: p.taken.Load(), Full: p.full.Load(), Held: p.Held()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.tenants {
@@ -230,6 +230,9 @@ func (p *Places) Stats() Stats {
 	}
 	return st
 }
+
+// Held is Stats.Held, without a look at the tenants.
+func (p *Places) Held() uint64 { return p.held.Load() }
 
 // Taken is the number of places taken.
 func (p *Places) Taken() int64 { return p.taken.Load() }
