@@ -22,11 +22,18 @@ func recording(ctx context.Context) trace.Span {
 // transaction below its own: what comes before it in the call's span is the wait
 // in the bucket's queue.
 func (q *queue) traceBatch(batch []*task, start time.Time, out []store.Applied, err error) {
-	calls := map[trace.Span]int{} // with how many of the batch's commands are theirs
+	var calls map[trace.Span]int // with how many of the batch's commands are theirs
 	for _, t := range batch {
-		if t.span != nil {
-			calls[t.span]++
+		if t.span == nil {
+			continue
 		}
+		if calls == nil {
+			calls = map[trace.Span]int{}
+		}
+		calls[t.span]++
+	}
+	if calls == nil {
+		return
 	}
 	end := time.Now()
 	for call, commands := range calls {

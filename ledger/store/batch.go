@@ -16,8 +16,6 @@ type batch struct {
 	tx   kv.Tx
 	now  time.Time
 	home *ledger.BucketID
-	// commands is how many there are, which says how much room to make.
-	commands int
 
 	budgets  map[ledger.BudgetID]*budgetState
 	buckets  map[ledger.BucketID]*bucketState
@@ -112,7 +110,6 @@ func (b *batch) load(cmds []ledger.Command) error {
 		budget = b.tx.Get(b.s.budgetKey(b.home.Budget))
 		bucket = b.tx.Get(bucketKey)
 	}
-	b.commands = len(cmds)
 	reads := make([]pending, 0, len(cmds))
 	b.rows = make(map[ledger.OrderKey]*rowState, len(cmds))
 	b.receipts = map[string]*receiptState{}

@@ -23,7 +23,7 @@ func (b *batch) touch(st *bucketState, en *ledger.Entry) {
 	st.Balances = en.After
 	st.Seq = en.Seq
 	if st.writer.count == 0 {
-		st.writer.entries = slices.Grow(st.writer.entries, min(entrySize*b.commands, maxBlockBytes))
+		st.writer.entries = slices.Grow(st.writer.entries, min(entrySize*len(b.rows), maxBlockBytes))
 	}
 	st.writer.add(en)
 	if len(st.writer.entries) >= maxBlockBytes-2048 {
