@@ -21,7 +21,8 @@ type Config struct {
 	QueueLimit int `yaml:"queue_limit"`
 	// TotalLimit is the most commands accepted and not yet answered, over
 	// all buckets and tenants. A tenant gets at most half of what the others leave
-	// of them.
+	// of them, also one that is alone. What the leader does and what other nodes
+	// forward counts, too, and is let in above it.
 	TotalLimit int `yaml:"total_limit"`
 	// TenantLimit is the most of them that one tenant may have; 0: no less than
 	// that half. A call that comes alone is taken whole, whatever its size.
@@ -86,6 +87,9 @@ func (c Config) tenants() (map[string]places.Limits, error) {
 		name := strings.TrimSpace(part[:max(eq, 0)])
 		if r := ledger.CheckID("tenant", name); r != nil {
 			return nil, bad("which names no tenant")
+		}
+		if name == "*" { // which is every tenant elsewhere, and would be nobody's limit here
+			return nil, bad("which stands for no tenant: tenant_limit and tenant_rate are for those that are not named")
 		}
 		if _, twice := own[name]; twice {
 			return nil, bad("a second time")

@@ -13,10 +13,11 @@
 // Places are bounded, and a tenant gets a part of them that leaves room for the
 // next one (places), before its commands are queued or forwarded. The node that
 // a client calls gives the place: a forwarded command, and what the leader does,
-// takes none of its tenant's. What waits is a tenant's own, too: the queues of its
-// buckets, one for its orders that have no bucket, and its place in the line of
-// commands for another node, which go in turns of their tenants. So do batches,
-// of which a bounded number is at the store at once (turns).
+// takes none of its tenant's, and is let in where none is free. No full queue
+// keeps out what the leader does, either. What waits is a tenant's own, too: the
+// queues of its buckets, one for its orders that have no bucket, and its place in
+// the line of commands for another node, which go in turns of their tenants. So do
+// batches, of which a bounded number is at the store at once (turns).
 //
 // A queue never waits on a timer. It drains what gathered while the last batch
 // committed, so a lone caller is served at once and a crowd shares one commit.

@@ -100,8 +100,9 @@ func (o *single) reset() {
 // (store.WithTerm), so have all commands.
 //
 // While there is no room for all of them, or their tenant has its part of the
-// node's places, all are refused with OVERLOADED. A leader's commands, and calls
-// of commands of several tenants, take no tenant's places.
+// node's places, all are refused with OVERLOADED. Calls of commands of several
+// tenants have a part as one more tenant has; a leader's commands take no
+// tenant's places, and are let in whatever the tenants have open.
 func (e *Executor) DoAll(ctx context.Context, cmds []ledger.Command) []ledger.Reply {
 	return e.doAll(ctx, cmds, false)
 }
@@ -125,6 +126,9 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 	g.left.Store(int64(len(tasks)) + 1)
 	term, span := store.TermOf(ctx), recording(ctx)
 	refuse := e.admit(g, tasks, g.here || term != 0)
+	if refuse == nil {
+		defer e.release(g, tasks) // whatever happens from here on
+	}
 	for i := range tasks {
 		t := &tasks[i]
 		t.group, t.cmd, t.reply, t.span = g, t.cmd.Normalize(), &replies[i], span
@@ -140,7 +144,6 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 		}
 	}
 	if refuse == nil {
-		defer e.release(g, tasks)
 		e.dispatch(ctx, open)
 	}
 	g.finish() // the one that kept the group open while tasks were added
@@ -212,12 +215,9 @@ func (e *Executor) admit(g *group, tasks []task, own bool) (r *ledger.Rejection)
 	if e.draining.Load() {
 		return drainingNow()
 	}
-	if tenant, one := tenantOf(tasks); one && !own {
-		g.share, r = e.places.Take(tenant, len(tasks))
-	} else {
-		r = e.places.TakeOwn(len(tasks))
-	}
-	if r != nil {
+	if own {
+		e.places.TakeOwn(len(tasks))
+	} else if g.share, r = e.places.Take(tenantOf(tasks), len(tasks)); r != nil {
 		e.count.overloaded.Add(uint64(len(tasks)))
 		return r
 	}
@@ -232,8 +232,8 @@ func drainingNow() *ledger.Rejection {
 	return &ledger.Rejection{Code: ledger.Draining, Message: "this node is shutting down", RetryAfter: retryAfter}
 }
 
-// tenantOf is the tenant of all commands, if they have one in common.
-func tenantOf(tasks []task) (tenant string, one bool) {
+// tenantOf is the tenant of all commands, "" where they have none in common.
+func tenantOf(tasks []task) (tenant string) {
 	for i := range tasks {
 		c := &tasks[i].cmd
 		t := c.Key.Tenant
@@ -241,11 +241,11 @@ func tenantOf(tasks []task) (tenant string, one bool) {
 			t = c.Budget.Tenant
 		}
 		if i > 0 && t != tenant {
-			return "", false
+			return ""
 		}
 		tenant = t
 	}
-	return tenant, len(tasks) > 0
+	return tenant
 }
 
 // release counts commands out when their caller has its answers. Commands

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -118,15 +119,18 @@ func (l *lane) rests() bool {
 }
 
 // add takes a task. One that its tenant has filled refuses it as a full queue
-// would.
+// would, unless the leader sends it.
 func (l *lane) add(t *task) {
 	if t.behindRefused() {
 		t.turnAway(nil)
 		return
 	}
 	l.mu.Lock()
-	tenant := t.cmd.Key.Tenant // commands on budgets stay here
-	if n, ok := l.tasks.Add(tenant, t, l.e.cfg.QueueLimit); !ok {
+	tenant, limit := t.cmd.Key.Tenant, l.e.cfg.QueueLimit // commands on budgets stay here
+	if t.cmd.Term != 0 {
+		limit = math.MaxInt
+	}
+	if n, ok := l.tasks.Add(tenant, t, limit); !ok {
 		l.mu.Unlock()
 		t.turnAway(&ledger.Rejection{
 			Code: ledger.Overloaded, Field: "queue", Value: fmt.Sprint(n), Limit: fmt.Sprint(l.e.cfg.QueueLimit),

@@ -276,7 +276,7 @@ func TestForwardedReserveIsNotSkipped(t *testing.T) {
 	var there error
 	p.answer = func(_ int, cmds []ledger.Command) ([]ledger.Reply, error) {
 		b.must(ledger.Command{Op: ledger.OpRelease, Key: orderKey(99), Budget: id}) // it knows the budget now
-		b.places = Config{}.places()                                                // and is full
+		b.cfg.QueueLimit = 0                                                        // and has no room
 		replies := b.Here().DoAll(context.Background(), cmds)
 		there = replies[0].Err
 		return replies, errors.New("and cut off")

@@ -21,8 +21,9 @@
 // What has to wait waits in a Line, which takes turns of the tenants.
 //
 // What the node does for itself, and what another node has let in already, takes
-// places of nobody (TakeOwn): a tenant's load must not stop the expiry of its
-// holds, and what was counted at one door is not counted again at the next.
+// places of nobody, and is let in where none is free, too (TakeOwn): the load of
+// tenants must not stop the expiry of their holds, and what was counted at one
+// door is not counted again at the next. Whoever sends it bounds it.
 package places
 
 import (
@@ -67,7 +68,7 @@ const minSweep = 1024
 // concurrent use.
 type Places struct {
 	cfg   Config
-	taken atomic.Int64
+	taken atomic.Int64 // those of a tenant change with mu held
 	full  atomic.Uint64
 	held  atomic.Uint64
 
@@ -76,9 +77,9 @@ type Places struct {
 	sweepAt int
 }
 
-// Share is what one tenant has taken.
+// Share is what one tenant has taken. The places' mutex guards it.
 type Share struct {
-	taken  atomic.Int64
+	taken  int64
 	limits Limits
 	paid   time.Time // until then what it took uses up its rate
 }
@@ -90,15 +91,21 @@ func New(cfg Config) *Places {
 
 // Take takes n places for a tenant, all or none. They are given back with Give.
 func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
-	s, refused, limit, wait := p.take(tenant, int64(n))
+	s, refused, value, limit, wait := p.take(tenant, int64(n))
 	switch refused {
 	case noRoom:
 		p.full.Add(uint64(n))
-		return nil, p.noRoom(limit)
+		message := p.cfg.Things + " are more than this node takes at once"
+		if int64(n) > limit {
+			message = p.cfg.Things + " in one call are more than this node takes at all: send fewer in one call"
+		}
+		return nil, &ledger.Rejection{
+			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(value), Limit: fmt.Sprint(limit), RetryAfter: wait, Message: message,
+		}
 	case overPart:
 		p.held.Add(uint64(n))
 		return nil, &ledger.Rejection{
-			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(s.taken.Load() + int64(n)), Limit: fmt.Sprint(limit), RetryAfter: p.cfg.Retry,
+			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(value), Limit: fmt.Sprint(limit), RetryAfter: wait,
 			Message: fmt.Sprintf("%s of tenant %q are more than its part of this node: keep fewer open at once", p.cfg.Things, tenant),
 		}
 	case overRate:
@@ -111,31 +118,19 @@ func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
 	return s, nil
 }
 
-// TakeOwn takes n places that count for no tenant: a nil share.
-func (p *Places) TakeOwn(n int) *ledger.Rejection {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if taken := p.taken.Load() + int64(n); taken > p.cfg.Places {
-		p.full.Add(uint64(n))
-		return p.noRoom(taken)
-	}
-	p.taken.Add(int64(n))
-	return nil
-}
+// TakeOwn takes n places that count for no tenant, a nil share, whether they are
+// free or not.
+func (p *Places) TakeOwn(n int) { p.taken.Add(int64(n)) }
 
 // Give gives n places back and says how many are still taken by all.
 func (p *Places) Give(s *Share, n int) int64 {
-	if s != nil {
-		s.taken.Add(int64(-n))
+	if s == nil {
+		return p.taken.Add(int64(-n))
 	}
+	p.mu.Lock() // whoever takes places sees both numbers from before or from after
+	defer p.mu.Unlock()
+	s.taken -= int64(n)
 	return p.taken.Add(int64(-n))
-}
-
-func (p *Places) noRoom(taken int64) *ledger.Rejection {
-	return &ledger.Rejection{
-		Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(taken), Limit: fmt.Sprint(p.cfg.Places), RetryAfter: p.cfg.Retry,
-		Message: p.cfg.Things + " are more than this node takes at once",
-	}
 }
 
 // Outcomes of take.
@@ -148,25 +143,25 @@ const (
 	overRate
 )
 
-// take says what became of n places: with the number that was too high or the
-// limit, and how long it takes until the rate allows more.
-func (p *Places) take(tenant string, n int64) (s *Share, o outcome, limit int64, wait time.Duration) {
+// take says what became of n places: with the number that was too high, the limit,
+// and when to come again.
+func (p *Places) take(tenant string, n int64) (s *Share, o outcome, value, limit int64, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	taken := p.taken.Load() + n
 	if taken > p.cfg.Places {
-		return nil, noRoom, taken, 0
+		return nil, noRoom, taken, p.cfg.Places, p.cfg.Retry
 	}
 	if s = p.tenants[tenant]; s == nil {
 		s = p.meet(tenant)
 	}
-	if own := s.taken.Load() + n; own > n {
+	if own := s.taken + n; own > n {
 		part := (p.cfg.Places - (taken - own)) / 2
 		if s.limits.Open > 0 {
 			part = min(part, s.limits.Open)
 		}
 		if own > part {
-			return s, overPart, part, 0
+			return s, overPart, own, part, p.cfg.Retry
 		}
 	}
 	if s.limits.Rate > 0 {
@@ -175,13 +170,13 @@ func (p *Places) take(tenant string, n int64) (s *Share, o outcome, limit int64,
 			s.paid = now
 		}
 		if wait = s.paid.Sub(now) - time.Second; wait >= 0 {
-			return s, overRate, s.limits.Rate, max(wait, time.Millisecond)
+			return s, overRate, 0, s.limits.Rate, max(wait, time.Millisecond)
 		}
 		s.paid = s.paid.Add(time.Duration(n) * time.Second / time.Duration(s.limits.Rate))
 	}
-	s.taken.Add(n)
+	s.taken += n
 	p.taken.Add(n)
-	return s, letIn, 0, 0
+	return s, letIn, 0, 0, 0
 }
 
 // meet makes the share of a tenant. Those that have gone are forgotten whenever
@@ -190,7 +185,7 @@ func (p *Places) meet(tenant string) *Share {
 	if len(p.tenants) >= p.sweepAt {
 		now := time.Now()
 		for name, s := range p.tenants {
-			if s.taken.Load() == 0 && !s.paid.After(now) {
+			if s.taken == 0 && !s.paid.After(now) {
 				delete(p.tenants, name)
 			}
 		}
@@ -223,7 +218,7 @@ func (p *Places) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.tenants {
-		if n := s.taken.Load(); n > 0 {
+		if n := s.taken; n > 0 {
 			st.Tenants++
 			st.Most = max(st.Most, n)
 		}

@@ -3,6 +3,7 @@ package places
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +70,7 @@ func TestRefusalSaysWhoAndWhat(t *testing.T) {
 	if got := r.Error(); !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if r := p.TakeOwn(51); r == nil || r.Value != "101" || r.Limit != "100" || r.RetryAfter != 100*time.Millisecond {
+	if _, r := p.Take("other", 51); r == nil || r.Value != "101" || r.Limit != "100" || r.RetryAfter != 100*time.Millisecond || strings.Contains(r.Message, "one call") {
 		t.Errorf("no room: %+v", r)
 	}
 	if st := p.Stats(); st != (Stats{Taken: 50, Most: 50, Tenants: 1, Full: 51, Held: 1}) {
@@ -106,17 +107,62 @@ func TestLargeCallIsLetInAlone(t *testing.T) {
 	}
 }
 
+// What the node does for itself goes in also where many tenants have left less
+// than it needs, and leaves less to them in the meantime.
 func TestOwnPlacesCountForNobody(t *testing.T) {
 	p := New(commands(100))
-	if n, _ := greed(t, p, "acme"); n != 50 {
-		t.Fatalf("%d places", n)
+	for i := range 20 {
+		greed(t, p, fmt.Sprint("t", i))
 	}
-	if r := p.TakeOwn(40); r != nil {
-		t.Errorf("the node's own: %v", r)
+	before := p.Stats()
+	if free := 100 - before.Taken; free >= 20 {
+		t.Fatalf("%d places are free, which tests nothing", free)
 	}
-	if left := p.Give(nil, 40); left != 50 {
-		t.Errorf("%d taken, want 50", left)
+	p.TakeOwn(40)
+	if st := p.Stats(); st.Taken != before.Taken+40 || st.Tenants != before.Tenants || st.Most != before.Most || st.Full != before.Full {
+		t.Errorf("with the node's own %+v, before %+v", st, before)
 	}
+	if _, r := p.Take("another", 1); r == nil || r.Value != fmt.Sprint(before.Taken+41) || r.Limit != "100" {
+		t.Errorf("above all places: %v", r)
+	}
+	if left := p.Give(nil, 40); left != before.Taken {
+		t.Errorf("%d taken, want %d", left, before.Taken)
+	}
+}
+
+// A call that is larger than all places would be refused for ever: it is told.
+func TestCallAboveAllPlaces(t *testing.T) {
+	p := New(commands(100))
+	_, r := p.Take("acme", 101)
+	if r == nil || r.Value != "101" || r.Limit != "100" || !strings.Contains(r.Message, "send fewer in one call") {
+		t.Errorf("got %v", r)
+	}
+	if st := p.Stats(); st != (Stats{Full: 101}) {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+// The number that a refusal names is the one that was too high, whatever is given
+// back meanwhile.
+func TestRefusalNamesWhatItCounted(t *testing.T) {
+	p := New(commands(8))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5000 {
+				s, r := p.Take("acme", 1)
+				switch {
+				case r == nil:
+					runtime.Gosched() // so that others find it taken
+					p.Give(s, 1)
+				case r.Value != "5" || r.Limit != "4":
+					t.Errorf("refused %s of %s", r.Value, r.Limit)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // A rate lets a tenant go on at it, twice as fast at first, and says when to come
