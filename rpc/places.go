@@ -15,8 +15,10 @@ import (
 // doors are the places of calls: one kind for those that bring commands, which
 // wait in the executor for their places there, one for each kind of those that
 // last, and one for all others, which go to the store at once. So neither tenants
-// nor kinds of calls keep each other out. The service for other nodes has no door:
-// what comes there was let in by another node.
+// nor kinds of calls keep each other out. A call about all tenants counts as one of
+// a tenant without a name: who looks after a node must get in also where the tenant
+// that the call names has its part. The service for other nodes has no door: what
+// comes there was let in by another node.
 type doors struct {
 	others *places.Places
 	of     map[string]*places.Places // by procedure
@@ -97,8 +99,11 @@ func (d *doors) door(procedure string) *places.Places {
 // message is read.
 func (d *doors) interceptor(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
-		door := d.door(spec.Procedure)
-		share, r := door.Take(tenantOf(ctx), 1)
+		door, tenant := d.door(spec.Procedure), tenantOf(ctx)
+		if permissions[spec.Procedure].everywhere {
+			tenant = ""
+		}
+		share, r := door.Take(tenant, 1)
 		if r != nil {
 			return r
 		}

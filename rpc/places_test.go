@@ -137,7 +137,7 @@ func TestCallsLeavePlacesToOthers(t *testing.T) {
 			return b.unary(ended, func() error { _, err := c.VerifyChain(ctx, "spring"); return err })
 		}},
 		{"scan", "replays, verifications and audits", func(c *Client) error {
-			return b.unary(ended, func() error { _, err := c.Audit(ctx, nil); return err })
+			return b.unary(ended, func() error { _, err := c.Replay(ctx, &cofferv1.ReplayRequest{Budget: "spring"}); return err })
 		}},
 		{"work_stream", "work streams", func(c *Client) error {
 			s, err := c.Queue().Work(ctx, &cofferv1.WorkRequest{Queue: "q", Worker: "w"})
@@ -213,6 +213,88 @@ coffer_rpc_tenant_limited_total{kind="work_stream"} 1
 	defer patient.Close()
 	if _, err := patient.Reserve(ctx, reserveRequest()); err != nil {
 		t.Errorf("a place that was given back: %v", err)
+	}
+}
+
+// A call about all tenants is no tenant's: whoever looks after a node gets in
+// while the tenant whose name the call goes by has its part, and takes nothing of
+// that.
+func TestOperatorsCallsAreNoTenants(t *testing.T) {
+	b := newBusy(t)
+	ended := make(chan error, 16)
+	hot := b.client(t, "hot")
+	opened := 0
+	open := func(call func() error) {
+		t.Helper()
+		if err := b.unary(ended, call); err != nil {
+			t.Errorf("before its part is taken: %v", err)
+			return
+		}
+		opened++
+	}
+	audit := func() error { _, err := hot.Audit(t.Context(), nil); return err }
+	verify := func() error { _, err := hot.VerifyChain(t.Context(), "spring"); return err }
+	read := func() error { _, err := hot.GetBudget(t.Context(), "spring"); return err }
+	for range 2 {
+		open(read)
+		open(verify)
+	}
+	for _, call := range []func() error{read, verify} {
+		if e := judge(call(), true).err; e.Detail.GetReason() != string(ledger.Overloaded) || e.Detail.GetLimit() != "2" {
+			t.Errorf("above the tenant's part: %v", e)
+		}
+	}
+	if _, err := hot.GetStatus(t.Context()); err != nil {
+		t.Errorf("GetStatus: %v", err)
+	}
+	open(audit)
+	e := judge(audit(), true).err
+	want := "OVERLOADED: open 2 replays, verifications and audits of no single tenant are more than their part of this node: keep fewer open at once (allowed: 1)"
+	if !strings.HasPrefix(e.Error(), want) {
+		t.Errorf("got  %v\nwant %s", e, want)
+	}
+	close(b.hold)
+	for range opened {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A call that panics gives its place back.
+func TestPanicsTakeNoPlaces(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxCommandCalls = 1
+	reg := prometheus.NewRegistry()
+	exec := &fakeExec{do: func(ledger.Command) (ledger.Result, error) { panic("a fault") }}
+	server, err := NewServer(cfg, Deps{
+		Executor: exec, Reader: &fakeStore{}, Maintainer: &fakeStore{}, Log: zerolog.Nop(), Registerer: reg,
+		Status: func(context.Context) Status { return Status{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := httptest.NewServer(server)
+	defer hs.Close()
+	c := NewClient(hs.URL, WithMaxAttempts(1), WithoutBatching(), WithProtocol(ProtocolConnect))
+	defer c.Close()
+	for range 3 {
+		_, err := c.Reserve(t.Context(), reserveRequest())
+		if e := judge(err, true).err; e.Code != connect.CodeInternal {
+			t.Errorf("got %v, want a failed call", e)
+		}
+	}
+	want := strings.NewReader(`
+# HELP coffer_rpc_places_taken Calls open now, by kind.
+# TYPE coffer_rpc_places_taken gauge
+coffer_rpc_places_taken{kind="command"} 0
+coffer_rpc_places_taken{kind="event_stream"} 0
+coffer_rpc_places_taken{kind="other"} 0
+coffer_rpc_places_taken{kind="scan"} 0
+coffer_rpc_places_taken{kind="work_stream"} 0
+`)
+	if err := testutil.GatherAndCompare(reg, want, "coffer_rpc_places_taken"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -89,7 +89,8 @@ func New(cfg Config) *Places {
 	return &Places{cfg: cfg, tenants: map[string]*Share{}, sweepAt: minSweep}
 }
 
-// Take takes n places for a tenant, all or none. They are given back with Give.
+// Take takes n places for a tenant, all or none; what is of several tenants, or of
+// all, is for "", which has a part as each of them. They are given back with Give.
 func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
 	s, refused, value, limit, wait := p.take(tenant, int64(n))
 	switch refused {
@@ -106,7 +107,7 @@ func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
 		p.held.Add(uint64(n))
 		return nil, &ledger.Rejection{
 			Code: ledger.Overloaded, Field: p.cfg.Name, Value: fmt.Sprint(value), Limit: fmt.Sprint(limit), RetryAfter: wait,
-			Message: fmt.Sprintf("%s of tenant %q are more than its part of this node: keep fewer open at once", p.cfg.Things, tenant),
+			Message: p.cfg.Things + " of " + whose(tenant) + " part of this node: keep fewer open at once",
 		}
 	case overRate:
 		p.held.Add(uint64(n))
@@ -116,6 +117,14 @@ func (p *Places) Take(tenant string, n int) (*Share, *ledger.Rejection) {
 		}
 	}
 	return s, nil
+}
+
+// whose names a tenant that has more than its part.
+func whose(tenant string) string {
+	if tenant == "" {
+		return "no single tenant are more than their"
+	}
+	return fmt.Sprintf("tenant %q are more than its", tenant)
 }
 
 // TakeOwn takes n places that count for no tenant, a nil share, whether they are
