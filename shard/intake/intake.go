@@ -75,9 +75,11 @@ const (
 	// settlers is how many orders one Submit settles at once.
 	settlers = 16
 	// maxWatched bounds the orders whose commands are watched for, of which a
-	// tenant gets at most half of what the others leave; the scan alone finds
-	// those above it.
+	// tenant gets at most half of what the others leave. Above that a new one is
+	// watched in place of another one, which the scan alone finds then.
 	maxWatched = 200_000
+	// maxLooks is how many of them are looked at for one of the tenant.
+	maxLooks = 64
 	// maxWaiting bounds the watched orders of a tenant that wait to be settled.
 	maxWaiting = 4096
 )

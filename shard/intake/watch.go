@@ -29,10 +29,31 @@ func (in *Intake) note(o order, facts []fact.Row) {
 		delete(in.watched, o)
 		in.room.Give(share, 1)
 	default:
-		if share, full := in.room.Take(o.tenant, 1); full == nil {
+		share, full := in.room.Take(o.tenant, 1)
+		if full != nil {
+			share = in.forget(o.tenant)
+		}
+		if share != nil {
 			in.watched[o] = share
 		}
 	}
+}
+
+// forget stops watching some order of a tenant and gives its place, nil where it
+// finds none soon: one whose facts another node has settled would stay for ever.
+// What is forgotten too early, the scan finds. The caller holds mu.
+func (in *Intake) forget(tenant string) *places.Share {
+	looks := 0
+	for o, share := range in.watched { // in no order, and from anywhere
+		if o.tenant == tenant {
+			delete(in.watched, o)
+			return share
+		}
+		if looks++; looks == maxLooks {
+			break
+		}
+	}
+	return nil
 }
 
 // wakes are watched orders that wait to be settled, in turns of their tenants: one

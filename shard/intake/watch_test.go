@@ -33,13 +33,15 @@ func TestWatchedOrdersTakeTurns(t *testing.T) {
 	saw := func(o order) {
 		in.saw(&ledger.Command{Op: ledger.OpCommit, Key: ledger.OrderKey{Tenant: o.tenant, Order: o.id}})
 	}
-	for i := range 2 * maxWaiting {
-		saw(hot(i))
+	for o := range in.watched {
+		if o != quiet {
+			saw(o)
+		}
 	}
 	saw(quiet)
 	first, _ := in.wakes.take()
 	second, _ := in.wakes.take()
-	if first != hot(0) || second != quiet {
+	if first.tenant != "hot" || second != quiet {
 		t.Errorf("first %v, then %v are settled; want an order of each tenant", first, second)
 	}
 	rest := 0
@@ -54,6 +56,49 @@ func TestWatchedOrdersTakeTurns(t *testing.T) {
 	}
 	if n, places := len(in.watched), in.room.Taken(); n != 0 || places != 0 {
 		t.Errorf("%d orders are watched, and %d places taken, when all is applied", n, places)
+	}
+}
+
+// Where another node settles the facts of an order, this one does not hear of it.
+// Such orders make room for new ones of their tenant, and of no other.
+func TestWatchedOrdersMakeRoom(t *testing.T) {
+	in, err := New(DefaultConfig(), nil, nil, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending := []fact.Row{{State: fact.Pending}}
+	for i := range maxWatched {
+		in.note(order{"hot", fmt.Sprint(i)}, pending)
+	}
+	for i := range maxWatched / 8 {
+		in.note(order{"quiet", fmt.Sprint(i)}, pending)
+	}
+	hot := func() (n int) {
+		for o := range in.watched {
+			if o.tenant == "hot" {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 1000 {
+		o := order{"hot", fmt.Sprint("new ", i)}
+		in.note(o, pending)
+		if _, ok := in.watched[o]; !ok {
+			t.Fatalf("new order %d is not watched", i)
+		}
+	}
+	if n := hot(); n != maxWatched/2 {
+		t.Errorf("%d orders of the hot tenant are watched, want %d", n, maxWatched/2)
+	}
+	if n, want := len(in.watched), maxWatched/2+maxWatched/8; n != want || in.room.Taken() != int64(want) {
+		t.Errorf("%d orders are watched and %d places taken, want %d", n, in.room.Taken(), want)
+	}
+	for o := range in.watched {
+		in.note(o, nil)
+	}
+	if st := in.room.Stats(); st.Taken != 0 || st.Tenants != 0 {
+		t.Errorf("after all: %+v", st)
 	}
 }
 
