@@ -152,6 +152,7 @@ func (e *Executor) run(ctx context.Context, g *group, tasks []task, replies []le
 		ended = true
 	case <-ctx.Done(): // answers that are still to come must not change those that are given now
 		replies = takeAll(ctx, tasks)
+		e.drop(tasks)
 	}
 	for i := range tasks {
 		if !g.here { // the node that forwarded may still take the command itself

@@ -130,6 +130,9 @@ func TestCallersThatLeftTakeNoRoom(t *testing.T) {
 			h.code(<-left, ledger.Unavailable)
 		}
 	}
+	if n := h.queued(at); n != 0 {
+		t.Errorf("%d commands wait that nobody waits for", n)
+	}
 	stayed := h.load(cfg.QueueLimit, func(i int) ledger.Command { return of("hot", reserve(hot, 1+i, 1)) })
 	opened()
 	h.Wait()
@@ -138,5 +141,45 @@ func TestCallersThatLeftTakeNoRoom(t *testing.T) {
 	}
 	if got, want := h.totals(hot).Reserved, int64(1+cfg.QueueLimit); got != want {
 		t.Errorf("%d is reserved, want %d: what was given up must not run", got, want)
+	}
+}
+
+// Nor do they take memory: their places are free for more.
+func TestCallersThatLeftTakeNoMemory(t *testing.T) {
+	h := &crowds{harness: open(t, DefaultConfig())}
+	hot := h.fundedFor("hot", "b", 1)
+	hot.Tenant = "hot"
+	at := ledger.BucketID{Budget: hot}
+	opened := h.gate.shut()
+	h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 0, 1)) })
+	<-h.gate.waiting
+	const rounds, commands, patient = 20, 1000, 200
+	h.load(patient, func(i int) ledger.Command { return of("hot", reserve(hot, 1+i, 1)) })
+	for h.queued(at) < patient {
+		runtime.Gosched()
+	}
+	for round := range rounds {
+		var cmds []ledger.Command
+		for i := range commands {
+			cmds = append(cmds, of("hot", reserve(hot, commands*(1+round)+i, 1)))
+		}
+		ctx, leave := context.WithCancel(context.Background())
+		left := make(chan []ledger.Reply, 1)
+		go func() { left <- h.DoAll(ctx, cmds) }()
+		for h.queued(at) < patient+commands {
+			runtime.Gosched()
+		}
+		leave()
+		for _, r := range <-left {
+			h.code(r.Err, ledger.Unavailable)
+		}
+		if n := h.queued(at); n > patient+commands/10 {
+			t.Fatalf("%d commands are in the queue after %d rounds, of which %d are waited for", n, round+1, patient)
+		}
+	}
+	opened()
+	h.Wait()
+	if got := h.totals(hot).Reserved; got != 1+patient {
+		t.Errorf("%d is reserved, want %d", got, 1+patient)
 	}
 }

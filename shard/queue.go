@@ -28,7 +28,7 @@ type queue struct {
 
 	mu    sync.Mutex
 	tasks []*task
-	look  int // how many of a full queue may be looked at; see full
+	look  int // how many may be looked at for those that left; see drop
 	// retired: no longer in the executor's map; take another one.
 	retired bool
 	running bool
@@ -49,7 +49,7 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 			q.mu.Unlock()
 			continue
 		}
-		if !rerouted && t.cmd.Term == 0 && q.full() {
+		if !rerouted && t.cmd.Term == 0 && len(q.tasks) >= e.cfg.QueueLimit {
 			n := len(q.tasks)
 			q.mu.Unlock()
 			t.turnAway(&ledger.Rejection{
@@ -68,22 +68,34 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 	}
 }
 
-// looks is how many commands of a full queue are looked at for each that comes.
+// looks is how many commands of a queue are looked at for each that was left.
 const looks = 128
 
-// full says that there is no room, also once the commands are dropped whose
-// callers have left: a commit may be slow, and callers that give up and come again
-// must not keep others out. The caller holds mu.
-func (q *queue) full() bool {
-	if len(q.tasks) < q.e.cfg.QueueLimit {
-		return false
+// drop takes commands out of their queues whose caller has left. While a commit is
+// slow, callers that give up and come again must neither fill a queue, and so keep
+// others out, nor the memory: their places are free. Each command pays for a look
+// at some of its queue, so that few in a hundred of a queue were left.
+func (e *Executor) drop(tasks []task) {
+	for i := range tasks {
+		if tasks[i].state.Load() != taskLeft { // one that was left is moved by nobody
+			continue
+		}
+		e.mu.Lock()
+		q := e.queues[tasks[i].at]
+		e.mu.Unlock()
+		if q != nil {
+			q.drop()
+		}
 	}
-	if q.look += looks; q.look < len(q.tasks) {
-		return true
+}
+
+func (q *queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.look += looks; q.look >= len(q.tasks) {
+		q.look = 0
+		q.tasks = slices.DeleteFunc(q.tasks, func(t *task) bool { return t.state.Load() == taskLeft })
 	}
-	q.look = 0
-	q.tasks = slices.DeleteFunc(q.tasks, func(t *task) bool { return t.state.Load() == taskLeft })
-	return len(q.tasks) >= q.e.cfg.QueueLimit
 }
 
 // name is what the queue's commands wait for, as an error says it.
