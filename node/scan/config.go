@@ -14,7 +14,7 @@ type Config struct {
 	// PageRows is the most index rows read at once.
 	PageRows int `yaml:"page_rows"`
 	// PassLimit is the most reservations one pass expires; the next one goes
-	// on where it stopped.
+	// on behind the slot of the index where it stopped.
 	PassLimit int `yaml:"pass_limit"`
 	// Rate is the most reservations expired in a second, so that a wave of
 	// expiries does not crowd out customers.

@@ -280,6 +280,44 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+// A bucket of one tenant with more holds due than passes can expire makes the
+// holds of others wait for a pass, and not until it has none.
+func TestBusySlotLeavesOthersTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		n := 0
+		fill := func() { // as fast as they expire
+			for range 10 {
+				var orders []string
+				for range 100 {
+					n++
+					orders = append(orders, fmt.Sprint("hot ", n))
+				}
+				w.hold(5, time.Now(), orders...)
+			}
+		}
+		fill()
+		fill()
+		for slot := range uint64(store.ExpirySlots) {
+			w.hold(slot, time.Now(), fmt.Sprint("quiet ", slot))
+		}
+		cfg := DefaultConfig()
+		cfg.PassLimit = 1000
+		e := w.expiry(t, cfg)
+		for range 3 {
+			if err := e.Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			fill()
+		}
+		for slot := range uint64(store.ExpirySlots) {
+			if n := w.sent[fmt.Sprint("quiet ", slot)]; n != 1 && slot != 5 {
+				t.Errorf("the hold in slot %d was looked at %d times", slot, n)
+			}
+		}
+	})
+}
+
 func TestCatchUpRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

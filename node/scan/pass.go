@@ -21,9 +21,10 @@ const maxCommands = 512
 // the same rate fit between theirs.
 const bursts = 100
 
-// pass walks all slots once, beginning where the last pass stopped, and ends
-// early when it has expired its limit. more says that due rows were left
-// although nothing was wrong.
+// pass walks all slots once, beginning behind the one where the last pass stopped,
+// and ends early when it has expired its limit: so a bucket in which holds fall due
+// faster than they expire leaves the other slots their turn. more says that due
+// rows were left although nothing was wrong.
 func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 	// One read tells that nothing is due, which is most of the time. Where it
 	// fails the slots are walked all the same: one row that cannot be read
@@ -46,10 +47,10 @@ func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 		if rest {
 			more = true
 		}
+		e.next = (e.next + 1) % store.ExpirySlots
 		if left <= 0 {
 			break
 		}
-		e.next = (e.next + 1) % store.ExpirySlots
 	}
 	return more, errors.Join(faults...)
 }
