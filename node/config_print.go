@@ -26,8 +26,8 @@ var settingDocs = map[string]string{
 	"executor.batch_limit":    "Most commands one transaction takes (commands).",
 	"executor.queue_limit":    "Most commands that may wait for one bucket, and of one tenant for another node; one more is refused with OVERLOADED (commands).",
 	"executor.total_limit":    "Most commands accepted and not yet answered, over all buckets and tenants; a tenant gets at most half of what the others leave of them, also one that is alone, one more is refused with OVERLOADED (commands).",
-	"executor.tenant_limit":   "Most commands of one tenant accepted and not yet answered; 0: the half that total_limit speaks of (commands).",
-	"executor.tenant_rate":    "Most commands of one tenant in a second on the average, after a pause twice as many; 0: any number (commands per second).",
+	"executor.tenant_limit":   "Most commands of one tenant accepted and not yet answered; 0: the half that total_limit speaks of; a call that comes while it has none is taken whole (commands).",
+	"executor.tenant_rate":    "Most commands of one tenant in a second that this node takes on the average, after a pause twice as many; 0: any number (commands per second).",
 	"executor.tenants":        "Tenants with limits of their own in place of the two: NAME=LIMIT/RATE,… such as acme=2000/500; 0 is no limit.",
 	"executor.commit_timeout": "Bound of one batch, all its retries included (duration).",
 

@@ -2,7 +2,7 @@
 // commands in the executor, and those of calls and streams at the API. It imports
 // ledger alone.
 //
-//	Take ──▶ all places taken? ──▶ more than the tenant's part? ──▶ faster than its rate? ──▶ a place
+//	Take ──▶ more than the tenant's part? ──▶ more than is free? ──▶ faster than its rate? ──▶ a place
 //	            refused: OVERLOADED, with the tenant, the value, the limit and a retry delay
 //
 // A tenant may take as many places as it leaves free: at most half of what the
@@ -158,20 +158,21 @@ func (p *Places) take(tenant string, n int64) (s *Share, o outcome, value, limit
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	taken := p.taken.Load() + n
-	if taken > p.cfg.Places {
-		return nil, noRoom, taken, p.cfg.Places, p.cfg.Retry
-	}
-	if s = p.tenants[tenant]; s == nil {
-		s = p.meet(tenant)
-	}
-	if own := s.taken + n; own > n {
-		part := (p.cfg.Places - (taken - own)) / 2
+	if s = p.tenants[tenant]; s != nil && s.taken > 0 {
+		own := s.taken + n
+		part := max(0, p.cfg.Places-(taken-own)) / 2
 		if s.limits.Open > 0 {
 			part = min(part, s.limits.Open)
 		}
 		if own > part {
 			return s, overPart, own, part, p.cfg.Retry
 		}
+	}
+	if taken > p.cfg.Places {
+		return nil, noRoom, taken, p.cfg.Places, p.cfg.Retry
+	}
+	if s == nil {
+		s = p.meet(tenant)
 	}
 	if s.limits.Rate > 0 {
 		now := time.Now()

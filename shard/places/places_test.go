@@ -130,6 +130,26 @@ func TestOwnPlacesCountForNobody(t *testing.T) {
 	}
 }
 
+// A tenant whose next call is above its part is told so, and counted so, also
+// where the call is more than is free: the node is not full because of others.
+func TestPartComesBeforeRoom(t *testing.T) {
+	p := New(commands(60))
+	if _, r := p.Take("acme", 30); r != nil {
+		t.Fatal(r)
+	}
+	_, r := p.Take("acme", 37)
+	if r == nil || r.Value != "67" || r.Limit != "30" || !strings.Contains(r.Message, `tenant "acme"`) {
+		t.Errorf("got %v", r)
+	}
+	p.TakeOwn(70)
+	if _, r = p.Take("acme", 1); r == nil || r.Value != "31" || r.Limit != "0" {
+		t.Errorf("on a node that is more than full: %v", r)
+	}
+	if st := p.Stats(); st != (Stats{Taken: 100, Most: 30, Tenants: 1, Held: 38}) {
+		t.Errorf("stats %+v", st)
+	}
+}
+
 // A call that is larger than all places would be refused for ever: it is told.
 func TestCallAboveAllPlaces(t *testing.T) {
 	p := New(commands(100))
