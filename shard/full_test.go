@@ -183,3 +183,43 @@ func TestCallersThatLeftTakeNoMemory(t *testing.T) {
 		t.Errorf("%d is reserved, want %d", got, 1+patient)
 	}
 }
+
+// Calls of commands of several tenants have a part together, as a tenant has.
+func TestCallsOfSeveralTenantsHaveAPart(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.TotalLimit = 20
+	h := &crowds{harness: open(t, cfg)}
+	hot, quiet := h.fundedFor("hot", "b", 1), h.fundedFor("quiet", "b", 1)
+	both := func(i int) []ledger.Command {
+		return []ledger.Command{of("hot", reserve(hot, i, 1)), of("quiet", reserve(quiet, i, 1))}
+	}
+	opened := h.gate.shut()
+	var answers []chan []ledger.Reply
+	for i := range 5 {
+		answer := make(chan []ledger.Reply, 1)
+		answers = append(answers, answer)
+		go func() { answer <- h.DoAll(context.Background(), both(i)) }()
+	}
+	for h.Stats().Pending < 10 {
+		runtime.Gosched()
+	}
+	for _, r := range h.DoAll(context.Background(), both(5)) {
+		if r := h.code(r.Err, ledger.Overloaded); r.Value != "12" || r.Limit != "10" {
+			t.Errorf("above their part: %v", r)
+		}
+	}
+	h.sent.Add(10) // those that are pending
+	others := h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 6, 1)) })
+	opened()
+	h.Wait()
+	if n := len(others()); n != 0 {
+		t.Errorf("a call of one of them was refused: %v", others()[0])
+	}
+	for i, answer := range answers {
+		for _, r := range <-answer {
+			if r.Err != nil {
+				t.Errorf("call %d: %v", i, r.Err)
+			}
+		}
+	}
+}
