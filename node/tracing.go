@@ -22,7 +22,8 @@ type Tracing struct {
 	// http://127.0.0.1:4318. Empty: nothing is traced.
 	Endpoint string `yaml:"endpoint"`
 	// OneIn: of so many calls that belong to no trace one begins a trace. A call
-	// that comes with a trace is recorded when its caller's is.
+	// that comes with a trace is recorded when its caller's is and, with tokens,
+	// its own admits it.
 	OneIn int `yaml:"one_in"`
 }
 

@@ -64,6 +64,21 @@ func tokenIn(value string) string {
 	return value[len(bearer):]
 }
 
+// caller says whose token a call's headers bring and which tenant the call acts
+// for, or why it is refused. No row in permissions admits nobody.
+func (t Tokens) caller(h *connect.Header, procedure, fallback string) (*access.Entry, string, *ledger.Rejection) {
+	p, ok := permissions[procedure]
+	if !ok {
+		return nil, "", &ledger.Rejection{Code: ledger.PermissionDenied, Field: "procedure", Value: procedure, Message: "may be called by nobody"}
+	}
+	e, r := t.admit(h.Values(authorization), procedure, p)
+	if r != nil {
+		return nil, "", r
+	}
+	tenant, r := tenantFor(e, h.Values(TenantHeader), fallback)
+	return e, tenant, r
+}
+
 // tenant is the tenant that a call acts for: the token's, which the header may
 // repeat, or for a token for every tenant the header's.
 func tenantFor(e *access.Entry, values []string, fallback string) (string, *ledger.Rejection) {
@@ -98,23 +113,16 @@ func accessInterceptor(tokens Tokens, fallback string, log zerolog.Logger) conne
 			if !ok {
 				return fmt.Errorf("%s: a call without its headers", spec.Procedure)
 			}
-			p, ok := permissions[spec.Procedure]
-			if !ok {
-				return &ledger.Rejection{Code: ledger.PermissionDenied, Field: "procedure", Value: spec.Procedure, Message: "may be called by nobody"}
-			}
-			values := info.RequestHeader().Values(authorization)
-			e, r := tokens.admit(values, spec.Procedure, p)
+			e, tenant, r := tokens.caller(info.RequestHeader(), spec.Procedure, fallback)
 			if r != nil {
 				return r
 			}
-			tenant, r := tenantFor(e, info.RequestHeader().Values(TenantHeader), fallback)
-			if r != nil {
-				return r
-			}
+			p := permissions[spec.Procedure]
 			if p.roles == nobodyElse {
 				log.Info().Str("procedure", spec.Procedure).Str("token", e.ID).Str("tenant", tenant).Msg("operator calls")
 			}
 			if spec.StreamType != connect.StreamTypeUnary {
+				values := info.RequestHeader().Values(authorization)
 				stream = &admittedStream{stream, func() *ledger.Rejection {
 					e, r := tokens.admit(values, spec.Procedure, p)
 					if r != nil {

@@ -30,6 +30,8 @@
 //     queue of jobs, and a worker's leases.
 //   - Where a tracer is given, a span is around all of a call, below the caller's
 //     by W3C Trace Context. Refusals are no errors in it; causes are not in it.
+//     A caller's word that its trace is recorded counts for calls that the token
+//     admits, so that no stranger fills the collector. The log has the ids anyway.
 //   - A call takes a place of its tenant until it ends, one of its kind (doors):
 //     without one it is refused before its message is read. Commands need a place
 //     of the executor besides, where a batch counts by its commands.

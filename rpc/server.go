@@ -100,7 +100,9 @@ type Deps struct {
 	Status func(ctx context.Context) Status
 	// Ready answers health checks; nil is always ready.
 	Ready func() bool
-	// Tracer makes a span of each call; nil: none is made.
+	// Tracer makes a span of each call; nil: none is made. It should record what
+	// has a parent as the parent is: with Tokens, a call that is refused comes
+	// with one that is not.
 	Tracer trace.Tracer
 	// Registerer takes the metrics; nil keeps them unregistered.
 	Registerer prometheus.Registerer
@@ -154,8 +156,13 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 	m := newMetrics(deps.Registerer)
 	s := &Server{cfg: cfg, ready: deps.Ready, tokens: deps.Tokens, mux: http.NewServeMux(), leaving: deps.Leaving}
 	who := tenantInterceptor(cfg.DefaultTenant)
+	trusts := func(*connect.Header, string) bool { return true }
 	if deps.Tokens != nil {
 		who = accessInterceptor(deps.Tokens, cfg.DefaultTenant, deps.Log)
+		trusts = func(h *connect.Header, procedure string) bool {
+			_, _, r := deps.Tokens.caller(h, procedure, cfg.DefaultTenant)
+			return r == nil
+		}
 	}
 	interceptors := []connect.ServerInterceptor{
 		observeInterceptor(m, deps.Log),
@@ -165,7 +172,7 @@ func NewServer(cfg Config, deps Deps) (*Server, error) {
 		validateInterceptor(validator, cfg.MaxMessageBytes),
 	}
 	if deps.Tracer != nil {
-		interceptors = slices.Insert(interceptors, 0, traceInterceptor(deps.Tracer))
+		interceptors = slices.Insert(interceptors, 0, traceInterceptor(deps.Tracer, trusts))
 	}
 	s.rpc = connect.NewServer(interceptors...)
 	cofferv1connect.RegisterBudgetServiceHandler(s.rpc, &budgetService{exec: deps.Executor, reads: deps.Reader, loads: deps.Loads})
