@@ -150,11 +150,17 @@ func parseExpiry(s string) (time.Duration, error) {
 
 // addToken puts an entry into a file, at once: a node reads the file as it was
 // or as it is then. A new file is for its owner alone; another keeps its mode and
-// its owner, so that whoever could read it still can.
+// its owner, so that whoever could read it still can. Several at once go one after
+// the other, each with what the ones before it have written.
 func addToken(path string, e access.Entry) (err error) {
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at
 	}
+	unlock, err := lockFile(path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	was, err := os.Stat(path)
 	var raw []byte
 	switch {
