@@ -10,17 +10,14 @@ import (
 
 // moneyIn are the two ways to give an amount.
 type moneyIn struct {
-	Amount string `help:"Amount in major units, such as 12.34." xor:"amount" placeholder:"12.34"`
-	Minor  *int64 `help:"Amount in minor units, such as 1234." xor:"amount" placeholder:"1234"`
+	Amount string `help:"Amount in major units, such as 12.34." xor:"amount" placeholder:"12.34" range:"more than 0"`
+	Minor  *int64 `help:"Amount in minor units, such as 1234." xor:"amount" placeholder:"1234" range:"1 to 9223372036854775807"`
 }
 
-// check refuses a missing or impossible amount before anything is asked of the
+// check refuses a missing amount before anything is asked of the
 // server.
 func (m moneyIn) check(required bool) error {
-	switch {
-	case m.Minor != nil && *m.Minor <= 0:
-		return usagef("--minor is %d (allowed: 1 to 9223372036854775807)", *m.Minor)
-	case required && !m.given():
+	if required && !m.given() {
 		return usagef("no amount; give --amount 12.34 or --minor 1234, more than zero")
 	}
 	return nil
@@ -39,6 +36,9 @@ func (m moneyIn) minor(currency string) (int64, error) {
 	v, err := parseMajor("--amount", m.Amount, currency)
 	if err != nil {
 		return 0, usageError{err}
+	}
+	if v == 0 { // it would be all that is held
+		return 0, usagef("--amount is %s (allowed: more than 0)", m.Amount)
 	}
 	return v, nil
 }

@@ -14,7 +14,7 @@ import (
 
 type budgetReshard struct {
 	Budget  string `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
-	Buckets uint32 `arg:"" help:"How many buckets it shall have, 1 to 256."`
+	Buckets uint32 `arg:"" help:"How many buckets it shall have, 1 to 256." range:"1 to 256"`
 	keyed   `embed:""`
 }
 

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/coffer-ledger/coffer/ledger"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 )
 
@@ -24,7 +23,7 @@ type budgetCmd struct {
 	Unfreeze budgetUnfreeze `cmd:"" help:"Allow new reservations again."`
 	Close    budgetClose    `cmd:"" help:"Refuse new reservations for ever."`
 	Reshard  budgetReshard  `cmd:"" help:"Divide a budget over another number of buckets, while it is in use."`
-	Buckets  budgetBuckets  `cmd:"" help:"Show how a budget's money and load are divided."`
+	Buckets  budgetBuckets  `cmd:"" help:"Show how a budget's money and load are divided." range:"1 to 256"`
 	List     budgetList     `cmd:"" help:"List the tenant's budgets."`
 	Get      budgetGet      `cmd:"" help:"Show one budget and its buckets."`
 }
@@ -32,14 +31,14 @@ type budgetCmd struct {
 type budgetCreate struct {
 	Budget        string        `arg:"" help:"Name: KEY or FUNDER/KEY."`
 	Currency      string        `help:"ISO 4217 code, or a custom unit such as CREDIT." required:"" placeholder:"BRL"`
-	Buckets       uint32        `help:"Slices that take load in parallel, 1 to 256." default:"1"`
+	Buckets       uint32        `help:"Slices that take load in parallel, 1 to 256." default:"1" range:"1 to 256"`
 	LateCommit    string        `help:"What a commit after the expiry does: reject it, reclaim (take the money again, if it is there) or open a case for a person." enum:"reject,reclaim,case" default:"reject"`
 	Exhaustion    string        `help:"When a reserve finds too little: exact (the whole budget is short) or strict (its bucket is)." enum:"exact,strict" default:"exact"`
 	OnUnavailable string        `help:"What a reserve answers when the store cannot take it: fail-closed or skip-benefit." enum:"fail-closed,skip-benefit" default:"fail-closed"`
-	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved (default: 0)." placeholder:"10"`
-	OverAmount    string        `help:"Amount by which a commit may exceed what was reserved, in major units (default: 0)." placeholder:"5.00"`
+	OverPercent   int32         `help:"Percent by which a commit may exceed what was reserved (default: 0)." placeholder:"10" range:"0 to 1000"`
+	OverAmount    string        `help:"Amount by which a commit may exceed what was reserved, in major units (default: 0)." placeholder:"5.00" range:"0 or more"`
 	ReversalSink  string        `help:"Budget that takes refunds once this one is closed." placeholder:"BUDGET"`
-	MaxLifetime   time.Duration `help:"Longest life of a reservation, extensions included (default 7 days)." placeholder:"168h"`
+	MaxLifetime   time.Duration `help:"Longest life of a reservation, extensions included (default 7 days)." placeholder:"168h" range:"1s to 9600h"`
 }
 
 // Help is the long help.
@@ -52,9 +51,6 @@ Example:
 
 // Run creates the budget.
 func (b *budgetCreate) Run(c *cli) error {
-	if b.Buckets < 1 || b.Buckets > ledger.MaxBuckets { // 0 would mean the default on the wire
-		return usagef("--buckets is %d (allowed: 1 to %d)", b.Buckets, ledger.MaxBuckets)
-	}
 	p := &cofferv1.BudgetPolicy{
 		LateCommit:    cofferv1.LateCommit(cofferv1.LateCommit_value["LATE_COMMIT_"+enumName(b.LateCommit)]),
 		Exhaustion:    cofferv1.Exhaustion(cofferv1.Exhaustion_value["EXHAUSTION_"+enumName(b.Exhaustion)]),

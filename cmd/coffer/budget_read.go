@@ -13,7 +13,7 @@ import (
 
 // paged are the flags of lists.
 type paged struct {
-	Limit uint32 `help:"Rows to show, at most 1000." default:"100"`
+	Limit uint32 `help:"Rows to show, at most 1000." default:"100" range:"1 to 1000"`
 	Page  string `help:"Token of the page to show, from the end of the page before." placeholder:"TOKEN"`
 }
 

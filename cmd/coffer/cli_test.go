@@ -36,7 +36,7 @@ func TestUsage(t *testing.T) {
 		{"nonsense", `unexpected argument nonsense`},
 		{"budget", "coffer budget needs a command (allowed: create, fund, "},
 		{"--server http://x budget list", "unknown flag --server; a command's flags stand after it"},
-		{"order reserve o b --budget X --amount 1 --ttl 10d", `(allowed: numbers with units, such as 500ms, 15m or 24h)`},
+		{"order reserve o b --budget X --amount 1 --ttl 10d", `in numbers with units, such as 500ms, 15m or 24h)`},
 		{"budget get", `expected "<budget>"`},
 		{"budget create X", "missing flags: --currency"},
 		{"budget create X --currency BRL --late-commit maybe", `--late-commit must be one of`},
@@ -47,7 +47,7 @@ func TestUsage(t *testing.T) {
 		{"budget fund X --minor=-5", "--minor is -5 (allowed: 1 to"},
 		{"budget fund X --minor 99999999999999999999", "--minor"},
 		{"budget fund X --amount 1.234 --currency BRL", `--amount "1.234" has 3 decimals (allowed: BRL with up to 2 decimals`},
-		{"budget fund X --amount 0.00 --currency BRL", `--amount "0.00" is not positive`},
+		{"budget fund X --amount 0.00 --currency BRL", "--amount is 0.00 (allowed: more than 0)"},
 		{"order reserve o b --budget X --amount 1e3 --currency BRL", `--amount "1e3" is not an amount`},
 		{"order reserve o b --amount 1", "missing flags: --budget"},
 		{"order commit o b --partial", "no amount"},
@@ -62,19 +62,19 @@ func TestUsage(t *testing.T) {
 		{"audit --store fdb:x?prefix=", `has the prefix "" (allowed: 1 to 64 of letters`},
 		{"audit --store fdb:x?prefixes=y", `has the option "prefixes" (allowed: prefix, datacenter)`},
 		{"audit --store fdb:x?prefix=y&datacenter=", `has the datacenter "" (allowed: 1 to 64 of letters`},
-		{"store check --timeout 0s", "--timeout is 0s (allowed: more than 0)"},
+		{"store check --timeout 0s", "--timeout is 0s (allowed: more than 0s)"},
 		{"store incarnation --set 9999999999", "--set is 9999999999 (allowed: 1 to 4294967296)"},
 		{"dev --temp --store x", "can't be used together"},
 		{"audit --store embedded:", `store "embedded:" names no place`},
 		{"audit --server localhost:7420", `--server is "localhost:7420" (allowed: a URL such as http://127.0.0.1:7420)`},
-		{"budget list --timeout 0s", "--timeout is 0s (allowed: more than 0)"},
+		{"budget list --timeout 0s", "--timeout is 0s (allowed: more than 0s)"},
 		{"dev --listen 0.0.0.0:7420 --temp", `--listen is "0.0.0.0:7420" (allowed: a loopback address, since dev is for this machine alone; coffer serve listens elsewhere`},
 		{"dev --listen nowhere --temp", `listen is "nowhere" (allowed: host:port`},
 		{"budget fund X --amount -5", "--amount is -5 (allowed: more than 0)"},
 		{"budget fund X --amount -.5", "--amount is -.5 (allowed: more than 0)"},
-		{"budget fund X --amount=-5 --currency BRL", `--amount "-5" is not positive (allowed: BRL`},
-		{"budget fund X --minor -5", "--minor is -5 (allowed: more than 0)"},
-		{"order reserve o b --budget X --amount 1 --ttl -5m", "--ttl is -5m (allowed: more than 0)"},
+		{"budget fund X --amount=-5 --currency BRL", "--amount is -5 (allowed: more than 0)"},
+		{"budget fund X --minor -5", "--minor is -5 (allowed: 1 to 9223372036854775807)"},
+		{"order reserve o b --budget X --amount 1 --ttl -5m", "--ttl is -5m0s (allowed: 1ms to 9600h)"},
 		{"order reserve o b --budget X --amount --json", `expected string value but got "--json"`},
 		{"help nonsense", "unexpected argument nonsense"},
 	} {
@@ -225,8 +225,8 @@ func TestReshard(t *testing.T) {
 	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT", "budget", "reshard", "SPRING", "8", "--key", "up", "--server", s.url)
 	contains(t, s.cli(t, "budget", "reshard", "SPRING", "16", "--key", "again"), "budget SPRING has 16 buckets already; nothing was to be done", "1,584.00")
 	contains(t, s.cli(t, "budget", "reshard", "SPRING", "16", "--json"), `"buckets":16`, `"routingEpoch":2`)
-	fails(t, exitFailed, "buckets 257 is out of range (allowed: 1 to 256)", "budget", "reshard", "SPRING", "257", "--server", s.url)
-	fails(t, exitFailed, "buckets 0 is out of range (allowed: 1 to 256)", "budget", "reshard", "SPRING", "0", "--server", s.url)
+	fails(t, exitUsage, "<buckets> is 257 (allowed: 1 to 256)", "budget", "reshard", "SPRING", "257", "--server", s.url)
+	fails(t, exitUsage, "<buckets> is 0 (allowed: 1 to 256)", "budget", "reshard", "SPRING", "0", "--server", s.url)
 	contains(t, s.cli(t, "order", "commit", "o-1", "b"), "COMMITTED", "0/")
 	s.cli(t, "budget", "reshard", "SPRING", "2")
 	out := s.cli(t, "budget", "buckets", "SPRING")

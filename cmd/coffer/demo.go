@@ -17,9 +17,9 @@ import (
 )
 
 type demoCmd struct {
-	Orders  int    `help:"Orders to send, 200 to 1000000." default:"6000"`
+	Orders  int    `help:"Orders to send, 200 to 1000000." default:"6000" range:"200 to 1000000"`
 	Seed    uint64 `help:"Seed of the traffic: the same seed makes the same orders." default:"1"`
-	Callers int    `help:"Orders in work at once, 1 to 1024." default:"64"`
+	Callers int    `help:"Orders in work at once, 1 to 1024." default:"64" range:"1 to 1024"`
 	Store   string `help:"Run on this store, which keeps the demo's orders, instead of a temporary one." placeholder:"STORE" empty:"name a directory, or leave the flag out to use a temporary store"`
 	Verbose bool   `help:"Print what each check of the audit proves."`
 }
@@ -62,12 +62,6 @@ type demo struct {
 
 // Run runs the demo.
 func (d *demoCmd) Run(c *cli) error {
-	if d.Orders < 200 || d.Orders > 1_000_000 {
-		return usagef("--orders is %d (allowed: 200 to 1000000)", d.Orders)
-	}
-	if d.Callers < 1 || d.Callers > 1024 {
-		return usagef("--callers is %d (allowed: 1 to 1024)", d.Callers)
-	}
 	loc, remove, err := d.place()
 	if err != nil {
 		return err

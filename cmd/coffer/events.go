@@ -39,7 +39,7 @@ func (f *filtered) filter() *cofferv1.EventFilter {
 // started are the flags that say where reading begins.
 type started struct {
 	Beginning bool          `help:"Begin with the oldest event that is kept." xor:"start"`
-	Since     time.Duration `help:"Begin with what was written so long ago." xor:"start" placeholder:"1h"`
+	Since     time.Duration `help:"Begin with what was written so long ago." xor:"start" placeholder:"1h" range:"more than 0s"`
 	After     []string      `help:"Begin after this event, or cursor; one for each partition." placeholder:"ID"`
 }
 
@@ -48,8 +48,6 @@ func (s *started) given() bool { return s.Beginning || s.Since > 0 || len(s.Afte
 func (s *started) start() (*cofferv1.EventStart, error) {
 	out := &cofferv1.EventStart{Cursors: s.After}
 	switch {
-	case s.Since < 0:
-		return nil, usagef("--since is %s (allowed: more than 0)", s.Since)
 	case s.Beginning:
 		out.At = &cofferv1.EventStart_Beginning{Beginning: true}
 	case s.Since > 0:
@@ -61,7 +59,7 @@ func (s *started) start() (*cofferv1.EventStart, error) {
 type eventsTail struct {
 	filtered `embed:""`
 	started  `embed:""`
-	Limit    uint64 `help:"End after so many events; 0 is never." default:"0"`
+	Limit    uint64 `help:"End after so many events; 0 is never." default:"0" range:"0 or more"`
 }
 
 // Help is the long help.

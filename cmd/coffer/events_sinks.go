@@ -133,7 +133,7 @@ func (k *sinkCreate) Run(c *cli) error {
 type sinkUpdate struct {
 	sinkName     `embed:""`
 	sinkSettings `embed:""`
-	Version      uint64 `help:"Version that the change is based on; 0 is any." default:"0"`
+	Version      uint64 `help:"Version that the change is based on; 0 is any." default:"0" range:"0 or more"`
 }
 
 // Help is the long help.

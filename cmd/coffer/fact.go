@@ -32,7 +32,7 @@ type factSubmit struct {
 	Kind      string   `arg:"" help:"payment-succeeded, payment-failed, order-cancelled, refund-succeeded, refund-cancelled, job-succeeded or job-failed." enum:"payment-succeeded,payment-failed,order-cancelled,refund-succeeded,refund-cancelled,job-succeeded,job-failed"`
 	Order     string   `arg:"" help:"Order or job id."`
 	Reference string   `help:"Payment or refund id; a refund has one." placeholder:"ID"`
-	Attempt   uint32   `help:"Attempt of the benefits, or of the job." default:"1"`
+	Attempt   uint32   `help:"Attempt of the benefits, or of the job." default:"1" range:"1 to 16"`
 	Line      []string `help:"A benefit the fact is about, as BENEFIT or BENEFIT=AMOUNT in minor units; may be given again. Without one: all benefits of the order." sep:"none" placeholder:"BENEFIT=MINOR"`
 	Currency  string   `help:"Checked against the reservations'." placeholder:"BRL"`
 	traced    `embed:""`

@@ -11,7 +11,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/coffer-ledger/coffer/ledger"
-	"github.com/coffer-ledger/coffer/rpc"
 )
 
 // rejectsShown bounds the rejected rows printed on the screen and in JSON; all
@@ -24,10 +23,10 @@ type importCmd struct {
 	File         string        `arg:"" help:"CSV file, or - for standard input."`
 	Budget       string        `help:"Budget that pays." required:"" placeholder:"BUDGET"`
 	Commit       bool          `help:"Commit every row once it is reserved."`
-	Attempt      uint32        `help:"Number of the try for the benefits, 1 to 16." default:"1"`
-	TTL          time.Duration `help:"How long the holds last." default:"15m" name:"ttl"`
-	Batch        int           `help:"Rows in one call, 1 to 1000." default:"200"`
-	Concurrency  int           `help:"Calls in flight at once, 1 to 64." default:"4"`
+	Attempt      uint32        `help:"Number of the try for the benefits, 1 to 16." default:"1" range:"1 to 16"`
+	TTL          time.Duration `help:"How long the holds last." default:"15m" name:"ttl" range:"1ms to 9600h"`
+	Batch        int           `help:"Rows in one call, 1 to 1000." default:"200" range:"1 to 1000"`
+	Concurrency  int           `help:"Calls in flight at once, 1 to 64." default:"4" range:"1 to 64"`
 	Rejects      string        `help:"Write all rejected rows to this CSV file." placeholder:"FILE"`
 	AllowRejects bool          `help:"Exit with 0 although rows were rejected."`
 }
@@ -87,15 +86,6 @@ type summary struct {
 
 // Run imports the file.
 func (m *importCmd) Run(c *cli) error {
-	if m.Batch < 1 || m.Batch > rpc.MaxBatch {
-		return usagef("--batch is %d (allowed: 1 to %d)", m.Batch, rpc.MaxBatch)
-	}
-	if m.Concurrency < 1 || m.Concurrency > 64 {
-		return usagef("--concurrency is %d (allowed: 1 to 64)", m.Concurrency)
-	}
-	if m.Attempt < 1 || m.Attempt > ledger.MaxAttempts {
-		return usagef("--attempt is %d (allowed: 1 to %d)", m.Attempt, ledger.MaxAttempts)
-	}
 	if sameFile(m.File, m.Rejects) {
 		return usagef("--rejects is the file to import, which it would overwrite; name another file")
 	}

@@ -28,7 +28,7 @@ type jobCmd struct {
 // job names what a job command works on.
 type job struct {
 	Job     string `arg:"" help:"Job id."`
-	Attempt uint32 `help:"Number of the try to charge this job, 1 to 16; a new try needs those before it to be refused, released or expired." default:"1"`
+	Attempt uint32 `help:"Number of the try to charge this job, 1 to 16; a new try needs those before it to be refused, released or expired." default:"1" range:"1 to 16"`
 }
 
 // payable is what a job is to cost, and which wallet pays.
@@ -175,7 +175,7 @@ func (j *jobReclaim) Run(c *cli) error {
 type jobHold struct {
 	job     `embed:""`
 	payable `embed:""`
-	TTL     time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl"`
+	TTL     time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl" range:"1ms to 9600h"`
 	traced  `embed:""`
 }
 

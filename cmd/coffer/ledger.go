@@ -23,7 +23,7 @@ type ledgerCmd struct {
 
 type ledgerEntries struct {
 	Budget string  `arg:"" help:"Name of the budget: KEY or FUNDER/KEY."`
-	Bucket *uint32 `help:"Only this bucket, from 0 (see: coffer budget buckets)." placeholder:"N"`
+	Bucket *uint32 `help:"Only this bucket, from 0 (see: coffer budget buckets)." placeholder:"N" range:"0 to 256"`
 	paged  `embed:""`
 }
 

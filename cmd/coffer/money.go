@@ -11,16 +11,11 @@ import (
 
 // parseMajor reads an amount in major units, such as 12.34, as exact minor
 // units of the currency. It takes digits and at most one point; no sign, no
-// grouping, no exponent.
+// grouping, no exponent. Whether it may be 0 is the flag's range.
 func parseMajor(field, s, currency string) (int64, error) {
 	digits := ledger.Digits(currency)
 	fault := func(why string) (int64, error) {
 		return 0, fmt.Errorf("%s %.40q %s (allowed: %s)", field, s, why, majorForm(currency, digits))
-	}
-	if rest, minus := strings.CutPrefix(s, "-"); minus && !strings.HasPrefix(rest, "-") {
-		if _, err := parseMajor(field, rest, currency); err == nil {
-			return fault("is not positive")
-		}
 	}
 	whole, frac, point := strings.Cut(s, ".")
 	if whole == "" || (point && frac == "") || !allDigits(whole) || !allDigits(frac) {
@@ -35,9 +30,6 @@ func parseMajor(field, s, currency string) (int64, error) {
 	v, err := strconv.ParseInt(whole+frac+strings.Repeat("0", digits-len(frac)), 10, 64)
 	if err != nil {
 		return fault(fmt.Sprintf("is more than %s", formatMajor(math.MaxInt64, currency)))
-	}
-	if v == 0 {
-		return fault("is not positive")
 	}
 	return v, nil
 }

@@ -29,7 +29,7 @@ type orderCmd struct {
 type benefit struct {
 	Order   string `arg:"" help:"Order id."`
 	Benefit string `arg:"" help:"Benefit key, such as coupon:SPRING."`
-	Attempt uint32 `help:"Number of the try for this benefit, 1 to 16; a new try needs those before it to hold no money." default:"1"`
+	Attempt uint32 `help:"Number of the try for this benefit, 1 to 16; a new try needs those before it to hold no money." default:"1" range:"1 to 16"`
 }
 
 // reservation names the reservation of the benefit in errors.
@@ -111,7 +111,7 @@ type orderReserve struct {
 	Budget   string `help:"Budget that pays." required:"" placeholder:"BUDGET"`
 	moneyIn  `embed:""`
 	Currency string        `help:"Currency, checked against the budget's (default: the budget's)." placeholder:"BRL"`
-	TTL      time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl"`
+	TTL      time.Duration `help:"How long the hold lasts." default:"15m" name:"ttl" range:"1ms to 9600h"`
 	Quote    string        `help:"JSON file with the quote: the benefit on each order line, and who funds it." type:"existingfile" placeholder:"FILE"`
 	traced   `embed:""`
 }
@@ -213,7 +213,7 @@ func (o *orderCommit) Run(c *cli) error {
 
 type orderExtend struct {
 	benefit   `embed:""`
-	TTL       time.Duration `help:"New time to live, counted from now." required:"" name:"ttl" placeholder:"30m"`
+	TTL       time.Duration `help:"New time to live, counted from now." required:"" name:"ttl" placeholder:"30m" range:"1ms to 9600h"`
 	Operation string        `help:"Operation id: tells the extensions of a hold apart; the same one extends once." placeholder:"ID"`
 	traced    `embed:""`
 }

@@ -13,7 +13,7 @@ type orderReverse struct {
 	moneyIn  `embed:""`
 	All      bool     `help:"Refund all that is committed and not yet refunded." xor:"amount"`
 	Line     []string `help:"Order line of the quote to refund; may be given several times." placeholder:"LINE" sep:"none"`
-	Quantity []int64  `help:"Units of the line (default: 1), one for each --line." placeholder:"N"`
+	Quantity []int64  `help:"Units of the line (default: 1), one for each --line." placeholder:"N" range:"1 to 1000000000"`
 	traced   `embed:""`
 }
 
@@ -74,9 +74,6 @@ func (o *orderReverse) lines() ([]*cofferv1.RefundLine, error) {
 		n := int64(1)
 		if len(o.Quantity) > 0 {
 			n = o.Quantity[i]
-		}
-		if n < 1 {
-			return nil, usagef("--quantity is %d (allowed: 1 to 1000000000)", n)
 		}
 		out = append(out, &cofferv1.RefundLine{LineId: l, Quantity: n})
 	}

@@ -45,11 +45,11 @@ type queueEnqueue struct {
 	jobName     `embed:""`
 	Payload     string        `help:"Payload of the job." xor:"payload" placeholder:"TEXT"`
 	File        string        `help:"File that holds the payload; - is the standard input." xor:"payload" placeholder:"FILE"`
-	MaxAttempts uint32        `help:"Attempts that may end without success." default:"10"`
-	BackoffBase time.Duration `help:"Wait after the first attempt; it doubles." default:"1s"`
-	BackoffMax  time.Duration `help:"Longest wait between two attempts." default:"5m"`
-	Keep        time.Duration `help:"How long the finished job is remembered." default:"168h"`
-	Delay       time.Duration `help:"Not due before this has passed." default:"0s"`
+	MaxAttempts uint32        `help:"Attempts that may end without success." default:"10" range:"1 to 1000"`
+	BackoffBase time.Duration `help:"Wait after the first attempt; it doubles." default:"1s" range:"1ms to 24h"`
+	BackoffMax  time.Duration `help:"Longest wait between two attempts." default:"5m" range:"1ms to 24h"`
+	Keep        time.Duration `help:"How long the finished job is remembered." default:"168h" range:"1m to 2160h"`
+	Delay       time.Duration `help:"Not due before this has passed." default:"0s" range:"0s to 720h"`
 	traced      `embed:""`
 }
 

@@ -12,8 +12,8 @@ import (
 
 type queueLease struct {
 	Queue  string        `arg:"" help:"Name of the queue."`
-	Max    uint32        `help:"Most jobs taken." default:"1"`
-	For    time.Duration `help:"How long the lease holds." default:"30s"`
+	Max    uint32        `help:"Most jobs taken." default:"1" range:"1 to 100"`
+	For    time.Duration `help:"How long the lease holds." default:"30s" range:"100ms to 1h"`
 	Worker string        `help:"Who works, for people." default:"coffer-cli"`
 }
 

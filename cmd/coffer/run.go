@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +42,7 @@ type globals struct {
 type remote struct {
 	Server  string        `help:"Server's base URL (default: ${default}, env COFFER_SERVER)." default:"http://127.0.0.1:7420" placeholder:"URL" empty:"name a URL, or leave the flag out to use COFFER_SERVER or the default"`
 	Tenant  string        `help:"Tenant (default: that of the token, or default; env COFFER_TENANT)." placeholder:"NAME" empty:"name a tenant, or leave the flag out to use COFFER_TENANT or the default"`
-	Timeout time.Duration `help:"Time one call may take, its retries included." default:"30s" placeholder:"30s"`
+	Timeout time.Duration `help:"Time one call may take, its retries included." default:"30s" placeholder:"30s" range:"more than 0s"`
 
 	TokenFile string `help:"File with the token to show (env COFFER_TOKEN_FILE; COFFER_TOKEN has the token itself)." name:"token-file" placeholder:"FILE"`
 	Insecure  bool   `help:"Show the token over http:// beyond this machine, too: only where something else encrypts."`
@@ -153,7 +152,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	case "help":
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	k, err := parser.Parse(args)
+	k, err := parser.Parse(joinNegative(args))
 	if err != nil {
 		return usage(stderr, err)
 	}
@@ -161,6 +160,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 		return c.finish(err)
 	}
 	if err := idleFlags(k); err != nil {
+		return c.finish(err)
+	}
+	if err := outOfRange(k); err != nil {
 		return c.finish(err)
 	}
 	return c.finish(k.Run(c))
@@ -213,15 +215,13 @@ func idleFlag(name, allowed string) error {
 	return usagef("--%s would do nothing (allowed: %s)", name, allowed)
 }
 
-// negative is what kong says of a flag with a negative number as its value. No
-// flag takes one.
-var negative = regexp.MustCompile(`^(--[a-z-]+): expected [a-z]+ value but got "(-[0-9.][^"]*)"`)
-
 // usage reports a wrong command line.
 func usage(stderr io.Writer, err error) int {
 	where, commands := "coffer", []string(nil)
+	var at *kong.Context
 	var pe *kong.ParseError
 	if errors.As(err, &pe) && pe.Context != nil {
+		at = pe.Context
 		if n := pe.Context.Selected(); n != nil {
 			where = "coffer " + n.Path()
 			for _, child := range n.Children {
@@ -230,16 +230,15 @@ func usage(stderr io.Writer, err error) int {
 		}
 	}
 	where, hint := strings.TrimSpace(where), ""
-	switch said := err.Error(); {
+	said := err.Error()
+	if text, ok := unreadable(at, said); ok {
+		err = errors.New(text)
+	}
+	switch {
 	case len(commands) > 0 && strings.HasPrefix(said, "expected one of "):
 		err = fmt.Errorf("%s needs a command (allowed: %s)", where, strings.Join(commands, ", "))
 	case len(commands) > 0 && strings.HasPrefix(said, "unexpected argument ") && !strings.Contains(said, "did you mean"):
 		err = fmt.Errorf("%s is no command of %s (allowed: %s)", strings.TrimPrefix(said, "unexpected argument "), where, strings.Join(commands, ", "))
-	case negative.MatchString(said):
-		m := negative.FindStringSubmatch(said)
-		err = fmt.Errorf("%s is %s (allowed: more than 0)", m[1], m[2])
-	case strings.Contains(said, "expected duration but got"):
-		hint = " (allowed: numbers with units, such as 500ms, 15m or 24h)"
 	case where == "coffer" && strings.HasPrefix(said, "unknown flag "):
 		hint = "; a command's flags stand after it"
 	}

@@ -47,9 +47,6 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, usagef("--server is %.80q (allowed: a URL such as http://%s)", c.Server, node.DefaultListen)
 	}
-	if c.Timeout <= 0 {
-		return nil, usagef("--timeout is %s (allowed: more than 0)", c.Timeout)
-	}
 	token, err := c.token()
 	if err != nil {
 		return nil, err

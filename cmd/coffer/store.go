@@ -20,7 +20,7 @@ type storeCmd struct {
 // atStore is the store a command works on.
 type atStore struct {
 	Store   string        `help:"The store: embedded:DIR, DIR, fdb:FILE or fdb:FILE?prefix=NAME (default: ${default}, as for serve)." default:"embedded:coffer-data" placeholder:"STORE" empty:"name a store, or leave the flag out to use the default"`
-	Timeout time.Duration `help:"Time the store has to answer (default: ${default})." default:"10s"`
+	Timeout time.Duration `help:"Time the store has to answer (default: ${default})." default:"10s" range:"more than 0s"`
 }
 
 type storeCheck struct {
@@ -148,12 +148,7 @@ func (s *storeCheck) verify(c *cli, loc location, rep *storeReport) error {
 	return errors.Join(err, engine.Close())
 }
 
-func (s *atStore) location() (location, error) {
-	if s.Timeout <= 0 {
-		return location{}, usagef("--timeout is %s (allowed: more than 0)", s.Timeout)
-	}
-	return parseStore(s.Store)
-}
+func (s *atStore) location() (location, error) { return parseStore(s.Store) }
 
 // hangGrace is how long after the timeout a step may still come to its end.
 const hangGrace = time.Second
@@ -222,7 +217,7 @@ func engineVersion(kind string, engine kv.Store) string {
 
 type storeIncarnation struct {
 	atStore `embed:""`
-	Set     uint64 `help:"Raise it to N. The present value changes nothing, so that a repetition is safe; a lower one is refused." placeholder:"N"`
+	Set     uint64 `help:"Raise it to N. The present value changes nothing, so that a repetition is safe; a lower one is refused." placeholder:"N" range:"1 to 4294967296"`
 }
 
 // Help is the long help.
@@ -243,9 +238,6 @@ func (s *storeIncarnation) Run(c *cli) error {
 	loc, err := s.location()
 	if err != nil {
 		return err
-	}
-	if s.Set > store.MaxIncarnation {
-		return usagef("--set is %d (allowed: 1 to %d)", s.Set, uint64(store.MaxIncarnation))
 	}
 	var was, now uint64
 	err = s.bounded(c, func(c *cli, step func(string)) (err error) {

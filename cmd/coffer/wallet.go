@@ -25,12 +25,12 @@ type walletCmd struct {
 type walletCreate struct {
 	Wallet      string        `arg:"" help:"Name: KEY or FUNDER/KEY."`
 	Currency    string        `help:"ISO 4217 code, or a custom unit such as CREDIT." required:"" placeholder:"CREDIT"`
-	Overdraft   string        `help:"How far below zero charges, holds and settlements may go, in major units (default: 0)." placeholder:"10"`
-	DebtCap     string        `help:"How far below zero the cost of delivered work may go, in major units (default: 0)." placeholder:"100"`
-	OverPercent int32         `help:"Percent by which a settlement may exceed its hold (default: 0)." placeholder:"10"`
-	OverAmount  string        `help:"Amount by which a settlement may exceed its hold, in major units (default: 0)." placeholder:"5"`
+	Overdraft   string        `help:"How far below zero charges, holds and settlements may go, in major units (default: 0)." placeholder:"10" range:"0 or more"`
+	DebtCap     string        `help:"How far below zero the cost of delivered work may go, in major units (default: 0)." placeholder:"100" range:"0 or more"`
+	OverPercent int32         `help:"Percent by which a settlement may exceed its hold (default: 0)." placeholder:"10" range:"0 to 1000"`
+	OverAmount  string        `help:"Amount by which a settlement may exceed its hold, in major units (default: 0)." placeholder:"5" range:"0 or more"`
 	LateSettle  string        `help:"What a settlement after the hold's expiry does: reject it, reclaim (take the credits again, if they are there) or open a case for a person." enum:"reject,reclaim,case" default:"reclaim"`
-	MaxLifetime time.Duration `help:"Longest life of a hold, extensions included (default 7 days)." placeholder:"168h"`
+	MaxLifetime time.Duration `help:"Longest life of a hold, extensions included (default 7 days)." placeholder:"168h" range:"1s to 9600h"`
 }
 
 // Help is the long help.
