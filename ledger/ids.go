@@ -100,6 +100,19 @@ type OrderKey struct {
 // String is "order/benefit", without the tenant.
 func (k OrderKey) String() string { return k.Order + "/" + k.Benefit }
 
+// EveryTenant stands for all tenants where callers are let in, and so is the name
+// of no new one: no budget or wallet is made for it. It is an identifier as any
+// other else, so that what was stored under it before stays within reach.
+const EveryTenant = "*"
+
+// CheckTenant rejects what is no name for a new tenant.
+func CheckTenant(field, s string) *Rejection {
+	if s == EveryTenant {
+		return invalid(field, `"*"`, "the name of one tenant", "stands for every tenant")
+	}
+	return checkID(field, s)
+}
+
 // CheckID rejects an identifier that no command may carry: the same rule for
 // jobs, facts and what else is named by callers.
 func CheckID(field, s string) *Rejection { return checkID(field, s) }

@@ -181,6 +181,9 @@ func (c *Command) validateMove() *Rejection {
 }
 
 func (c *Command) validateCreate() *Rejection {
+	if r := CheckTenant("tenant", c.Budget.Tenant); r != nil {
+		return r
+	}
 	if r := CheckUnit("currency", c.Currency); r != nil {
 		return r
 	}

@@ -32,6 +32,19 @@ func TestGoodCommandsPass(t *testing.T) {
 	}
 }
 
+// Nobody makes budgets for every tenant; one that is there already is not lost.
+func TestEveryTenantsBudgetIsReached(t *testing.T) {
+	for op := OpReserve; op <= OpClose; op++ {
+		c := good(op)
+		if op != OpCreate {
+			c.Key.Tenant, c.Budget.Tenant = EveryTenant, EveryTenant
+		}
+		if r := c.Validate(); r != nil {
+			t.Errorf("%s: %v", op, r)
+		}
+	}
+}
+
 // Every bad input names field, value and limit.
 func TestBadInput(t *testing.T) {
 	const amounts = "1 to 9223372036854775807 minor units"
@@ -47,6 +60,7 @@ func TestBadInput(t *testing.T) {
 		{"unknown operation", 99, func(*Command) {}, "operation", "99", "a known operation"},
 		{"no operation", 0, func(*Command) {}, "operation", "0", "a known operation"},
 		{"no tenant", OpCommit, func(c *Command) { c.Key.Tenant = "" }, "tenant", `""`, "1 to 128 bytes"},
+		{"a budget of every tenant", OpCreate, func(c *Command) { c.Budget.Tenant = "*" }, "tenant", `"*"`, "the name of one tenant"},
 		{"no order", OpReserve, func(c *Command) { c.Key.Order = "" }, "order_id", `""`, "1 to 128 bytes"},
 		{"long order", OpReserve, func(c *Command) { c.Key.Order = long }, "order_id", longValue, "128 bytes"},
 		{"order with NUL", OpReserve, func(c *Command) { c.Key.Order = "a\x00b" }, "order_id", `"a\x00b"`, "no control characters"},

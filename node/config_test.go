@@ -86,6 +86,16 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 }
 
+// Limits of "*" would be those of no tenant, and not those of all others.
+func TestLimitsAreOneTenants(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Executor.Tenants = "acme=1/2,*=100/10"
+	want := `executor.tenants has "*=100/10", which names no tenant; tenant_limit and tenant_rate are those of all others (allowed: NAME=LIMIT/RATE,… such as acme=2000/500; 0 is no limit)`
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestLoopback(t *testing.T) {
 	for listen, ok := range map[string]bool{
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "localhost:1": true, "127.0.0.1:0": true,

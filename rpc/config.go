@@ -49,7 +49,7 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	if c.DefaultTenant != "" {
-		if r := checkTenant(c.DefaultTenant); r != nil {
+		if r := ledger.CheckTenant("tenant", c.DefaultTenant); r != nil {
 			errs = append(errs, fmt.Errorf("default_tenant %s %s (allowed: %s)", r.Value, r.Message, r.Limit))
 		}
 	}

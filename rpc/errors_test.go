@@ -97,6 +97,11 @@ func TestConfigNamesEveryFault(t *testing.T) {
 			t.Errorf("error %v lacks %q", err, want)
 		}
 	}
+	cfg := DefaultConfig()
+	cfg.DefaultTenant = "*"
+	if err := cfg.Validate(); err == nil || err.Error() != `default_tenant "*" stands for every tenant (allowed: the name of one tenant)` {
+		t.Errorf("every tenant as the default one: %v", err)
+	}
 	if _, err := NewServer(DefaultConfig(), Deps{}); err == nil || !strings.Contains(err.Error(), "no executor") {
 		t.Errorf("a server without an executor: %v", err)
 	}

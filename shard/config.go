@@ -85,6 +85,9 @@ func (c Config) tenants() (map[string]places.Limits, error) {
 		}
 		eq := strings.LastIndexByte(part, '=')
 		name := strings.TrimSpace(part[:max(eq, 0)])
+		if name == ledger.EveryTenant {
+			return nil, bad("which names no tenant; tenant_limit and tenant_rate are those of all others")
+		}
 		if r := ledger.CheckID("tenant", name); r != nil {
 			return nil, bad("which names no tenant")
 		}

@@ -16,7 +16,7 @@ const (
 	// Prefix begins every token.
 	Prefix = "coffer_"
 	// EveryTenant is the tenant of a token that may act for each.
-	EveryTenant = "*"
+	EveryTenant = ledger.EveryTenant
 	// MaxIDBytes bounds the id of a token.
 	MaxIDBytes = 64
 	// secretBytes is how much of a token is random, secretLen its length as text.
