@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -190,11 +191,29 @@ func (s *Store) found(err error) error {
 	}
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		err = corruption(info.Path, info.Details)
+	} else if path := damagedLog(err); path != "" {
+		err = corruption(path, err)
 	} else {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	s.fail(err)
 	return err
+}
+
+// logPlace is where the engine says which record of which log it could not read.
+var logPlace = regexp.MustCompile(`\((\S.*\.log): (\d+)\)`)
+
+// damagedLog is the log that an error of the engine is about, with the place in
+// it, or empty. The engine says it in what it adds to an error, beside its words.
+func damagedLog(err error) string {
+	var more interface{ ErrorDetail() string }
+	if !errors.As(err, &more) {
+		return ""
+	}
+	if m := logPlace.FindStringSubmatch(more.ErrorDetail()); m != nil {
+		return m[1] + ", record at byte " + m[2]
+	}
+	return ""
 }
 
 // ioError is the error of a read that the engine answered with err.

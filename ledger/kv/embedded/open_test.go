@@ -318,8 +318,9 @@ func TestDamagedLog(t *testing.T) {
 				log[100_000+i] ^= 0x55
 			}
 			writeFile(t, mem, path, string(log))
-			if _, err := Open(memOptions(mem)); !errors.Is(err, ErrCorrupt) {
-				t.Fatalf("open: %v", err)
+			_, err = Open(memOptions(mem))
+			if want := "open store /s: store is damaged: " + path + ", record at byte 99717: "; !errors.Is(err, ErrCorrupt) || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "restore /s from a backup") {
+				t.Fatalf("open: %v, want %s", err, want)
 			}
 		})
 	}
