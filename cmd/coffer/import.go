@@ -42,8 +42,8 @@ one benefit of one order, with its amount in minor units (1250 for 12.50):
 
 The import can be stopped and run again: rows that were taken before are
 replayed and change nothing. A rejected row does not stop the others. A key
-that stands in the file twice is a replay the second time, or a conflict when
-its values differ.
+that stands in the file twice is a replay the second time, which the total does
+not count again, or a conflict when its values differ.
 
 --rejects writes the rejected rows with all their columns, and line, code and
 reason after them: it can be corrected and imported as it is. A row that was
@@ -68,8 +68,11 @@ type summary struct {
 	Reserved  int `json:"reserved"`
 	Committed int `json:"committed"`
 	Replayed  int `json:"replayed"`
-	Skipped   int `json:"skipped"`
-	Rejected  int `json:"rejected"`
+	// Doubles are those replayed rows that an earlier row of the file was the first
+	// of: Totals have each benefit once.
+	Doubles  int `json:"doubles"`
+	Skipped  int `json:"skipped"`
+	Rejected int `json:"rejected"`
 	// Reasons count all rejected rows by reason; Rejects are the first ones.
 	Reasons []refusal `json:"rejected_by_reason,omitempty"`
 	// Unanswered are rows that were sent and have no answer, Unsent those that
@@ -206,6 +209,9 @@ func (m *importCmd) print(c *cli, sum *summary) {
 		totals(sum.Totals), rounded(time.Duration(sum.Seconds*float64(time.Second))))
 	t.print()
 	sum.printReasons(c)
+	if sum.Doubles > 0 {
+		c.printf("\n%s in the file a second time; total counts a benefit once\n", rowsAre(sum.Doubles))
+	}
 	if n := sum.rejectedFor(ledger.IdempotencyConflict); n > 0 {
 		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n", wereSent(n))
 	}
@@ -234,6 +240,13 @@ func (s *summary) rejectedFor(code ledger.Code) (rows int) {
 		}
 	}
 	return rows
+}
+
+func rowsAre(rows int) string {
+	if rows == 1 {
+		return "1 row is"
+	}
+	return count(int64(rows), "row") + " are"
 }
 
 func wereSent(rows int) string {

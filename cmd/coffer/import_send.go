@@ -42,12 +42,16 @@ type importer struct {
 	// sent and answered count rows that went to the server, and taken those
 	// that it took.
 	sent, answered, taken int
+	// paid are the keys of those, by hash: some ten bytes each. Two keys of one
+	// hash, of which even a billion rows hardly have any, would cost the total one
+	// of them and the ledger nothing.
+	paid map[uint64]struct{}
 }
 
 func newImporter(m *importCmd, c *cli, s *server, rejects *rejectLog) *importer {
 	return &importer{
 		cmd: m, s: s, timeout: c.Timeout, start: time.Now(), seed: maphash.MakeSeed(), rejects: rejects,
-		sum: summary{Totals: map[string]int64{}},
+		sum: summary{Totals: map[string]int64{}}, paid: map[uint64]struct{}{},
 	}
 }
 
@@ -140,7 +144,7 @@ func (imp *importer) wave(ctx context.Context) *wave {
 // add takes a row unless its key is in the wave already. A hash that collides
 // only makes a row wait.
 func (w *wave) add(r row) bool {
-	k := w.key(r)
+	k := w.imp.key(r)
 	if _, ok := w.keys[k]; ok {
 		return false
 	}
@@ -152,13 +156,13 @@ func (w *wave) add(r row) bool {
 	return true
 }
 
-func (w *wave) key(r row) uint64 { return maphash.String(w.imp.seed, r.order+"\x00"+r.benefit) }
+func (imp *importer) key(r row) uint64 { return maphash.String(imp.seed, r.order+"\x00"+r.benefit) }
 
 // seenBefore keeps the keys of rows that still wait out of the wave, so that
 // a row never overtakes one of the same key.
 func (w *wave) seenBefore(rows []row) {
 	for _, r := range rows {
-		w.keys[w.key(r)] = struct{}{}
+		w.keys[w.imp.key(r)] = struct{}{}
 	}
 }
 
@@ -260,8 +264,14 @@ func (imp *importer) seen() { imp.count(func(s *summary) { s.Rows++ }) }
 
 // took counts a row that the server took: what of it was new.
 func (imp *importer) took(r row, reserved, committed bool) {
+	key := imp.key(r)
 	imp.count(func(s *summary) {
-		s.Totals[r.currency] += r.amount
+		if _, twice := imp.paid[key]; twice {
+			s.Doubles++
+		} else {
+			imp.paid[key] = struct{}{}
+			s.Totals[r.currency] += r.amount
+		}
 		imp.answered++
 		imp.taken++
 		if reserved {

@@ -98,10 +98,12 @@ func TestImportRepeatedKeys(t *testing.T) {
 		if want := "[4 IDEMPOTENCY_CONFLICT 7 IDEMPOTENCY_CONFLICT 8 CURRENCY_MISMATCH]"; fmt.Sprint(got) != want {
 			t.Errorf("rejects %v, want %s", got, want)
 		}
-		if sum.Rows != 7 || sum.Totals["BRL"] != 1600 {
+		if sum.Rows != 7 || sum.Totals["BRL"] != 600 || sum.Doubles != 2 {
 			t.Errorf("summary %+v", sum)
 		}
 	}
+	contains(t, must(t, "import", file, "--budget", "B", "--commit", "--allow-rejects", "--server", s.url), "6.00 BRL",
+		"2 rows are in the file a second time; total counts a benefit once")
 	contains(t, s.cli(t, "budget", "get", "B"), "6.00") // 5.00 and 1.00, once each
 }
 
