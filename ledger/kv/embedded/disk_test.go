@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -63,7 +64,7 @@ func TestFaultWhileOpening(t *testing.T) {
 	if !runsAlone(t) {
 		return
 	}
-	for name, rows := range map[string]int{"a new store": 0, "a store with a log": 20} {
+	for name, rows := range map[string]int{"a new store": 0, "a store with a log": 20, "a store with tables to merge": mergeable} {
 		for _, lasting := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, lasting %v", name, lasting), func(t *testing.T) {
 				n := 0
@@ -78,32 +79,60 @@ func TestFaultWhileOpening(t *testing.T) {
 	}
 }
 
+// mergeable is for a store that has so many tables that an open begins to merge
+// them, once it has made one of what is in the log.
+const mergeable = -1
+
+// storeOf is the disk of a store that was not closed: with a log of that many rows.
+func storeOf(t *testing.T, rows int) *vfs.MemFS {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	if rows == mergeable {
+		writeTables(t, mem, 1)
+		rows = 0
+	}
+	s := mustOpen(t, memOptions(mem))
+	if err := errors.Join(put(t, s, "a"), put(t, s, "k/000/x"), put(t, s, "k/099/x"), fill(t, s, 20<<10, rows)); err != nil {
+		t.Fatal(err)
+	}
+	return mem.CrashClone(vfs.CrashCloneCfg{}) // with its log
+}
+
 // failOpen fails the nth operation of an open, if there are as many, and with
 // lasting all that follow.
 func failOpen(t *testing.T, n, rows int, lasting bool) bool {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
-	if rows > 0 {
-		s := mustOpen(t, memOptions(mem))
-		if err := errors.Join(put(t, s, "a"), fill(t, s, 20<<10, rows)); err != nil {
-			t.Fatal(err)
-		}
-		mem = mem.CrashClone(vfs.CrashCloneCfg{}) // with its log
+	if rows != 0 {
+		mem = storeOf(t, rows)
 	}
 	var seen atomic.Int64
 	var what atomic.Value
+	var tabled atomic.Bool
+	broken := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(broken) })
 	fs := failing(mem, syscall.ENOSPC, func(op errorfs.Op) bool {
-		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+		switch {
+		case op.Kind == errorfs.OpFileReadAt && below(compacting):
+			<-broken // the merge is in the midst of its work
+		case op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst"):
+			tabled.Store(true)
+		case op.Kind == errorfs.OpList && tabled.Load():
+			goOn() // the open waits for it next
+		}
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite && (op.Kind != errorfs.OpList || !tabled.Load()) {
 			return false
 		}
 		at := seen.Add(1) - 1
 		if at == int64(n) {
 			what.Store(fmt.Sprintf("%v of %s", op.Kind, op.Path))
+			goOn()
 		}
 		return at == int64(n) || lasting && at > int64(n)
 	})
 	within(t, fmt.Sprintf("open with operation %d failing", n), func() {
 		s, err := Open(memOptions(fs))
+		goOn()
 		if err == nil {
 			_ = s.Close()
 			return
@@ -117,7 +146,7 @@ func failOpen(t *testing.T, n, rows int, lasting bool) bool {
 		return false
 	}
 	s := mustOpen(t, memOptions(mem.CrashClone(vfs.CrashCloneCfg{})))
-	if rows > 0 && !holds(t, s, "a") {
+	if rows != 0 && !holds(t, s, "a") {
 		t.Errorf("operation %d, %v: a is lost", n, what.Load())
 	}
 	if err := put(t, s, "b"); err != nil {

@@ -75,11 +75,9 @@
 //
 // The same holds where a table cannot be written, though commits may still fit
 // into the log: the engine would try again at once and for ever. An Open that
-// cannot write what it found in the log says so, and finds it again later.
-//
-// One failure may end the process, with nothing lost: in the last steps of an
-// Open, while the engine merges tables already. It closes the files under the
-// merge, and the merge panics.
+// cannot write what it found in the log says so, and finds it again later. Where
+// the engine merges tables by then, it is left as it is: a store that is opened
+// again needs another process, and is told so ([ErrLocked]).
 //
 // # Damaged files
 //

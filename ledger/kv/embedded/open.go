@@ -37,9 +37,11 @@ type Store struct {
 	stats  counters
 
 	versions versions
-	// flushed is nil until the first commit. compacted is set when the engine has
-	// put tables in the place of others, stalled while it lets a commit wait.
+	// flushed is nil until the first commit. tabled is set when the engine begins to
+	// write its first table, compacted when it has put tables in the place of others,
+	// stalled while it lets a commit wait.
 	flushed   atomic.Pointer[flushed]
+	tabled    atomic.Bool
 	compacted atomic.Bool
 	stalled   atomic.Bool
 	watches   watches
@@ -251,6 +253,7 @@ func (s *Store) openEngine() (last kv.Version, err error) {
 		EventListener: &pebble.EventListener{
 			DataCorruption:  s.onCorruption,
 			BackgroundError: s.onBackgroundError,
+			FlushBegin:      func(pebble.FlushInfo) { s.tabled.Store(true) },
 			WriteStallBegin: s.onStall,
 			WriteStallEnd:   func() { s.stalled.Store(false) },
 			CompactionEnd:   func(pebble.CompactionInfo) { s.compacted.Store(true) },
