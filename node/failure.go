@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/coffer-ledger/coffer/ledger/kv"
 )
@@ -27,6 +30,33 @@ func watchEngine(ctx context.Context, engine kv.Store) error {
 		return nil
 	case <-e.Failed():
 		return storeFailed{e.Failure()}
+	}
+}
+
+// readFaultsPause is the least time between two lines about reads that the disk
+// does not answer.
+const readFaultsPause = time.Minute
+
+// logReadFaults logs what an engine that goes on tells of its disk. Callers are told
+// to send again, which helps where the disk recovers; where it does not, nobody
+// else would say so.
+func logReadFaults(ctx context.Context, log zerolog.Logger, engine any) {
+	e, ok := engine.(interface{ ReadFaults() <-chan error })
+	if !ok {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-e.ReadFaults():
+			log.Error().Err(err).Msg("the disk does not give a file of the store; what needs it is refused with UNAVAILABLE until it does: look at the disk")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(readFaultsPause):
+		}
 	}
 }
 

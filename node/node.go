@@ -242,6 +242,10 @@ func (n *Node) serve(ctx context.Context, ln net.Listener, p *parts) error {
 	})
 	g.Go(func() error { return n.serveHTTP(p.http, ln) })
 	g.Go(func() error { return watchEngine(gctx, p.engine) })
+	g.Go(func() error {
+		logReadFaults(gctx, n.log, p.engine)
+		return nil
+	})
 	if p.tokens != nil {
 		g.Go(func() error {
 			p.tokens.run(gctx)

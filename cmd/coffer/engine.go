@@ -146,6 +146,7 @@ var (
 	kvConflicts    = kvStat(kvCounter, "conflicts_total", "Transactions refused because another one changed what they read.")
 	kvTooOld       = kvStat(kvCounter, "too_old_total", "Transactions refused for their age.")
 	kvUnknown      = kvStat(kvCounter, "unknown_total", "Commits that ended without a certain answer.")
+	kvReadFaults   = kvStat(kvCounter, "read_faults_total", "Reads that the disk did not answer.")
 	kvThrottled    = kvStat(kvCounter, "throttled_total", "Answers of the engine that ask to wait.")
 	kvGroups       = kvStat(kvCounter, "groups_total", "Batches written and synced to disk.")
 	kvWrittenBytes = kvStat(kvCounter, "written_bytes_total", "Bytes of those batches.")
@@ -159,7 +160,7 @@ var (
 func embeddedFigures(s embedded.Stats) engineFigures {
 	return engineFigures{
 		kvCommits: float64(s.Commits), kvConflicts: float64(s.Conflicts), kvTooOld: float64(s.TooOld), kvUnknown: float64(s.Unknown),
-		kvGroups: float64(s.Groups), kvWrittenBytes: float64(s.Bytes), kvLive: float64(s.LiveVersions), kvRecent: float64(s.RecentWrites),
+		kvReadFaults: float64(s.ReadFaults), kvGroups: float64(s.Groups), kvWrittenBytes: float64(s.Bytes), kvLive: float64(s.LiveVersions), kvRecent: float64(s.RecentWrites),
 		kvWatches: float64(s.Watches), kvDiskBytes: float64(s.DiskBytes),
 	}
 }

@@ -48,6 +48,7 @@ says what to do:
   FORMAT            a newer version of coffer wrote it
   DAMAGED           a file is damaged, or the data is missing
   DISK_FULL         there is no room on the disk
+  DISK              the disk does not give a file
   READ_ONLY         the directory cannot be written
   PERMISSION        this user may not read a file
   TIMEOUT           no answer within --timeout

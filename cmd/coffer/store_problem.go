@@ -26,6 +26,7 @@ type problem struct {
 const (
 	nextRestore = "restore DIR from a backup"
 	nextRoom    = "make room on the disk of DIR; nothing is lost"
+	nextDisk    = "see that the disk of DIR is well, then try again"
 	nextWait    = "see that the disk or the cluster is well, then try again"
 )
 
@@ -44,6 +45,7 @@ var storeProblems = []problem{
 	{"DAMAGED", kv.ErrDamaged, nextRestore},
 	{"DISK_FULL", syscall.ENOSPC, nextRoom},
 	{"DISK_FULL", syscall.EDQUOT, nextRoom},
+	{"DISK", syscall.EIO, nextDisk},
 	{"READ_ONLY", embedded.ErrReadOnly, ""},
 	{"PERMISSION", fs.ErrPermission, "run as a user who may read all files in DIR"},
 	{"NO_LEDGER", store.ErrNoLedger, "start a node with --store STORE, which makes it, or name another store"},

@@ -237,6 +237,10 @@ func TestStoreProblemsOfTheDisk(t *testing.T) {
 			"DISK_FULL: commit: i/o error (1510): write /s/data/1.log: no space left on device; make room on the disk of /s; nothing is lost",
 		},
 		{
+			&kv.Error{Code: kv.CodeIO, Op: "get", Cause: &fs.PathError{Op: "read", Path: "/s/data/5.sst", Err: syscall.EIO}},
+			"DISK: get: i/o error (1510): read /s/data/5.sst: input/output error; see that the disk of /s is well, then try again",
+		},
+		{
 			&kv.Error{Code: kv.CodeIO, Op: "get", Cause: &fs.PathError{Op: "open", Path: "/s/data/5.sst", Err: syscall.EACCES}},
 			"PERMISSION: get: i/o error (1510): open /s/data/5.sst: permission denied; run as a user who may read all files in /s",
 		},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -227,6 +228,62 @@ func TestStatisticsCannotBeRead(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A table that the disk does not give fails the reads that need it, and no others:
+// it may give it again. Whoever runs the store hears of it, and which file it is.
+func TestTableThatTheDiskDoesNotGive(t *testing.T) {
+	mem := vfs.NewMem()
+	writeTables(t, mem, 1)
+	path, _ := oneTable(t, mem)
+	var broken atomic.Bool
+	s := mustOpen(t, memOptions(failing(mem, &os.PathError{Op: "read", Path: path, Err: syscall.EIO}, func(op errorfs.Op) bool {
+		return broken.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst")
+	})))
+	read := func(key string) error {
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Cancel()
+		_, _, err = tx.Get([]byte(key)).Wait()
+		return err
+	}
+	if err := put(t, s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	for range 3 {
+		var ke *kv.Error
+		if err := read("k/050/0"); !errors.As(err, &ke) || ke.Code != kv.CodeIO || !errors.Is(err, syscall.EIO) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("a read ends with %v", err)
+		}
+	}
+	if err := errors.Join(read("a"), put(t, s, "b"), s.Failure()); err != nil {
+		t.Errorf("what needs no table: %v", err)
+	}
+	if err := <-s.ReadFaults(); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), path) {
+		t.Errorf("told of %v", err)
+	}
+	if n := s.Stats().ReadFaults; n != 3 {
+		t.Errorf("%d reads are counted, want 3", n)
+	}
+	broken.Store(false)
+	if err := errors.Join(read("k/050/0"), s.Close()); err != nil {
+		t.Errorf("once the disk is well: %v", err)
+	}
+}
+
+// An open that the disk does not let read says what to do.
+func TestOpenOnADiskThatDoesNotRead(t *testing.T) {
+	mem := storeOf(t, 20)
+	_, err := Open(memOptions(failing(mem, syscall.EIO, func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpFileRead && strings.HasSuffix(op.Path, ".log")
+	})))
+	var oe *OpenError
+	if !errors.Is(err, syscall.EIO) || errors.Is(err, ErrCorrupt) || !errors.As(err, &oe) || !strings.HasPrefix(oe.Advice, "see that the disk of /s is well, then try again") {
+		t.Errorf("open: %v", err)
+	}
 }
 
 // A commit that the pipeline could not apply says why, whether its caller hears

@@ -79,6 +79,11 @@
 // the engine merges tables by then, it is left as it is: a store that is opened
 // again needs another process, and is told so ([ErrLocked]).
 //
+// A read that the disk does not answer is an error of its own and no failure of
+// the store: the disk may give the file again, and other files are well. It is
+// counted and told ([Store.ReadFaults]), since the caller can only repeat it. A
+// merge or a commit that meets such a file stops the store.
+//
 // # Damaged files
 //
 // A file whose checksum is wrong, or that ends too early, stops the store in the

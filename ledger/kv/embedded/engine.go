@@ -218,8 +218,21 @@ func damagedLog(err error) string {
 
 // ioError is the error of a read that the engine answered with err.
 func (s *Store) ioError(op string, err error) error {
-	return &kv.Error{Code: kv.CodeIO, Op: op, Cause: s.found(err)}
+	e := &kv.Error{Code: kv.CodeIO, Op: op, Cause: s.found(err)}
+	if !damaged(err) {
+		s.stats.readFaults.Add(1)
+		select {
+		case s.readFaults <- e:
+		default: // there is one to tell already
+		}
+	}
+	return e
 }
+
+// ReadFaults gives an error of a read that the disk did not answer, which names the
+// file; of many that come at once it gives the first. Each read has its own error,
+// but whoever asked for it cannot mend a disk.
+func (s *Store) ReadFaults() <-chan error { return s.readFaults }
 
 // guard is deferred by what calls into the engine. It turns the panic of
 // Fatalf, or one that the engine's deferred clean-up put in its place, into

@@ -39,6 +39,7 @@ var advice = []struct {
 	{ErrNewerFormat, "use the version that wrote it or a later one; nothing was changed"},
 	{ErrDataMissing, "restore DIR/data from a backup or mount; to start over, remove DIR"},
 	{ErrCorrupt, "restore DIR from a backup"},
+	{syscall.EIO, "see that the disk of DIR is well, then try again; if it stays so, restore DIR from a backup on another disk"},
 	{os.ErrPermission, "run as a user who may read all files in DIR"},
 }
 

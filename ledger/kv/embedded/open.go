@@ -57,6 +57,8 @@ type Store struct {
 
 	closeErr error
 
+	readFaults chan error
+
 	failed    chan struct{}
 	failure   atomic.Pointer[error]
 	abandoned chan struct{} // closed when the engine is in no state to be closed
@@ -78,7 +80,7 @@ func Open(opt Options) (*Store, error) {
 		opt: opt, clock: opt.Clock, seed: maphash.MakeSeed(), faults: opt.Faults,
 		queue:  make(chan *request, maxQueued),
 		ending: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
-		failed: make(chan struct{}), abandoned: make(chan struct{}),
+		failed: make(chan struct{}), abandoned: make(chan struct{}), readFaults: make(chan error, 1),
 		watches: watches{limit: opt.MaxWatches, byHash: make(map[uint64]map[*watch]struct{})},
 	}
 	if err := s.openDir(); err != nil {

@@ -13,8 +13,10 @@ type Stats struct {
 	Conflicts uint64
 	TooOld    uint64 // refused at commit for their age
 	Unknown   uint64 // answered as unknown after a disk failure
-	Groups    uint64 // batches written and synced
-	Bytes     uint64 // in those batches
+	// ReadFaults are reads that the disk did not answer.
+	ReadFaults uint64
+	Groups     uint64 // batches written and synced
+	Bytes      uint64 // in those batches
 
 	// LargestGroup is the most transactions that one group held.
 	LargestGroup uint64
@@ -29,8 +31,8 @@ type Stats struct {
 
 // counters are the live form of Stats.
 type counters struct {
-	commits, conflicts, tooOld, unknown, groups, bytes, largest atomic.Uint64
-	recent                                                      atomic.Int64
+	commits, conflicts, tooOld, unknown, readFaults, groups, bytes, largest atomic.Uint64
+	recent                                                                  atomic.Int64
 }
 
 // count adds a finished group. Only the sync goroutine calls it.
@@ -71,7 +73,7 @@ func (s *Store) Stats() Stats {
 	c := &s.stats
 	st := Stats{
 		Commits: c.commits.Load(), Conflicts: c.conflicts.Load(), TooOld: c.tooOld.Load(),
-		Unknown: c.unknown.Load(), Groups: c.groups.Load(), Bytes: c.bytes.Load(),
+		Unknown: c.unknown.Load(), ReadFaults: c.readFaults.Load(), Groups: c.groups.Load(), Bytes: c.bytes.Load(),
 		LargestGroup: c.largest.Load(), RecentWrites: int(c.recent.Load()),
 		LiveVersions: s.versions.count(), Watches: s.watches.count(),
 	}
