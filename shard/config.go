@@ -91,9 +91,6 @@ func (c Config) tenants() (map[string]places.Limits, error) {
 		if r := ledger.CheckID("tenant", name); r != nil {
 			return nil, bad("which names no tenant")
 		}
-		if name == "*" { // which is every tenant elsewhere, and would be nobody's limit here
-			return nil, bad("which stands for no tenant: tenant_limit and tenant_rate are for those that are not named")
-		}
 		if _, twice := own[name]; twice {
 			return nil, bad("a second time")
 		}

@@ -346,7 +346,7 @@ func TestLimitsOfSingleTenants(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"acme":            `tenants has "acme", which names no tenant (allowed: NAME=LIMIT/RATE,… such as acme=2000/500; 0 is no limit)`,
-		"a=1/2,*=3/4":     `tenants has "*=3/4", which stands for no tenant: tenant_limit and tenant_rate are for those that are not named (allowed: NAME=LIMIT/RATE,…`,
+		"a=1/2,*=3/4":     `tenants has "*=3/4", which names no tenant; tenant_limit and tenant_rate are those of all others (allowed: NAME=LIMIT/RATE,…`,
 		"=1/2":            `tenants has "=1/2", which names no tenant`,
 		"acme=1":          `tenants has "acme=1", which has no two whole numbers up to 16777215`,
 		"acme=1/-1":       `which has no two whole numbers`,

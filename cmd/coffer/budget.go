@@ -23,7 +23,7 @@ type budgetCmd struct {
 	Unfreeze budgetUnfreeze `cmd:"" help:"Allow new reservations again."`
 	Close    budgetClose    `cmd:"" help:"Refuse new reservations for ever."`
 	Reshard  budgetReshard  `cmd:"" help:"Divide a budget over another number of buckets, while it is in use."`
-	Buckets  budgetBuckets  `cmd:"" help:"Show how a budget's money and load are divided." range:"1 to 256"`
+	Buckets  budgetBuckets  `cmd:"" help:"Show how a budget's money and load are divided."`
 	List     budgetList     `cmd:"" help:"List the tenant's budgets."`
 	Get      budgetGet      `cmd:"" help:"Show one budget and its buckets."`
 }
