@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -108,7 +109,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 func WithoutBatching() Option { return func(o *clientOptions) { o.unary = true } }
 
 // NewClient makes a client of the server at baseURL, such as
-// "http://localhost:7420". It opens no connection before the first call.
+// "http://localhost:7420". It opens no connection before the first call. Where
+// baseURL is no such URL, no call is sent, and each ends with an error that says so.
 func NewClient(baseURL string, opts ...Option) *Client {
 	o := clientOptions{maxAttempts: DefaultMaxAttempts, attemptTimeout: DefaultAttemptTimeout, firstDelay: firstDelay, maxMessage: 64 << 20}
 	for _, opt := range opts {
@@ -132,7 +134,7 @@ func newClient(baseURL string, o clientOptions) *Client {
 		topts = append(topts, connecthttp.WithGRPCWeb())
 	case ProtocolConnect:
 	}
-	headers := []connect.ClientInterceptor{sendTenant(o.tenant)}
+	headers := []connect.ClientInterceptor{reachable(baseURL), sendTenant(o.tenant)}
 	if o.token != "" {
 		headers = append(headers, sendToken(&o, baseURL))
 	}
@@ -173,6 +175,22 @@ func newHTTPClient(p Protocol, c *tls.Config) *http.Client {
 		t.Protocols.SetHTTP2(true)
 	}
 	return &http.Client{Transport: t}
+}
+
+// reachable refuses calls to what is no base URL of a server: the transport
+// would find out at each attempt, and could not tell that nothing was sent.
+func reachable(baseURL string) connect.ClientInterceptor {
+	u, err := url.Parse(baseURL)
+	ok := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+	return func(next connect.ClientFunc) connect.ClientFunc {
+		if ok {
+			return next
+		}
+		return func(context.Context, connect.Spec) (connect.ClientStream, error) {
+			return nil, notSent(connect.CodeInvalidArgument, fmt.Errorf(
+				"the server's base URL is %.80q (allowed: http:// or https:// with a host, such as http://127.0.0.1:7420)", baseURL))
+		}
+	}
 }
 
 // sendTenant puts the tenant into each call's headers.

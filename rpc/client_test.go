@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -87,6 +88,29 @@ func TestNoConnectionIsNoUnknownOutcome(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Unknown || e.Code != connect.CodeUnavailable || e.Attempts != 2 {
 		t.Errorf("error is %+v", err)
+	}
+}
+
+func TestBadBaseURLSendsNothing(t *testing.T) {
+	for _, base := range []string{"", "127.0.0.1:7420", "localhost:7420", "/coffer", "ftp://127.0.0.1:7420", "http://", "http://a b"} {
+		for _, opts := range [][]Option{nil, {WithoutBatching()}, {WithProtocol(ProtocolGRPC)}, {WithToken("coffer_a_b"), WithPlainToken()}} {
+			c := NewClient(base, opts...)
+			_, err := c.Reserve(t.Context(), reserveRequest())
+			var e *Error
+			if !errors.As(err, &e) || e.Unknown || e.Code != connect.CodeInvalidArgument || e.Attempts != 1 {
+				t.Errorf("error of %q is %+v", base, err)
+				continue
+			}
+			want := fmt.Sprintf("the server's base URL is %q (allowed: http:// or https:// with a host, such as http://127.0.0.1:7420)", base)
+			if err.Error() != want {
+				t.Errorf("error of %q is %q, not %q", base, err, want)
+			}
+			_, err = c.Execute(t.Context(), []*cofferv1.Command{reserveCommand(reserveRequest())})
+			if !errors.As(err, &e) || e.Unknown || e.Attempts != 1 {
+				t.Errorf("error of a batch to %q is %+v", base, err)
+			}
+			c.Close()
+		}
 	}
 }
 
