@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"unicode"
@@ -34,6 +35,9 @@ func unreadable(name, reason string) *ledger.Rejection {
 		r.Field, r.Value, r.Limit = snake(m[2]), short(m[3], 40), allowed[m[1]]
 	} else if m := badDuration.FindStringSubmatch(reason); m != nil {
 		r.Field, r.Value, r.Limit = "duration", short(m[1], 40), `seconds, such as "900s"`
+	} else if m := unknownField.FindStringSubmatch(reason); m != nil {
+		r.Field, r.Value, r.Message = "field", short(`"`+m[1]+`"`, 40), "cannot be read: "+name+" has no such field there"
+		r.Limit = cmp.Or(fieldsLike(name, m[1]), "a field of "+name)
 	}
 	return r
 }
