@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 
 	"connectrpc.com/connect/v2"
@@ -133,7 +134,7 @@ func judge(err error, alive bool) verdict {
 		return judgeReason(e)
 	}
 	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) || errors.Is(err, errRedirected) {
+	if errors.As(err, &cert) || errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, errRedirected) {
 		return verdict{err: e, caller: true} // nothing was sent, or taken, and it will be the same again
 	}
 	switch e.Code {

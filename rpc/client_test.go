@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,17 @@ func TestBadBaseURLSendsNothing(t *testing.T) {
 			}
 			c.Close()
 		}
+	}
+}
+
+func TestNoTLSIsNoUnknownOutcome(t *testing.T) {
+	w := newWorld(t)
+	c := NewClient(strings.Replace(w.url, "http:", "https:", 1))
+	defer c.Close()
+	_, err := c.Reserve(t.Context(), reserveRequest())
+	var e *Error
+	if !errors.As(err, &e) || e.Unknown || e.Attempts != 1 || !errors.Is(err, http.ErrSchemeMismatch) {
+		t.Errorf("error is %+v", err)
 	}
 }
 

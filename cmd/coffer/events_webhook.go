@@ -51,5 +51,5 @@ func (s *sinkSettings) exists(sink string, err error) error {
 	if fields := slices.DeleteFunc(slices.Clone(e.Detail.GetDifferingFields()), func(f string) bool { return f == "config" }); len(fields) > 0 {
 		others = fmt.Sprintf(", with other values of %s, which an update leaves", strings.Join(fields, ", "))
 	}
-	return majorError{err, fmt.Sprintf("%s: sink %s exists%s; \"coffer events sinks update %s --webhook %s\" gives it this URL and a new secret", ledger.IdempotencyConflict, sink, others, sink, s.Webhook)}
+	return reworded{err, fmt.Sprintf("%s: sink %s exists%s; \"coffer events sinks update %s --webhook %s\" gives it this URL and a new secret", ledger.IdempotencyConflict, sink, others, sink, s.Webhook)}
 }

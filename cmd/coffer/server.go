@@ -89,7 +89,11 @@ func (s *server) explain(err error) error {
 	case strings.HasPrefix(s.url, "http:") && strings.Contains(err.Error(), "400 Bad Request"): // Go's answer to plain text
 		return fmt.Errorf("%s: %w; if that server speaks TLS, name it with https://", s.url, err)
 	case errors.As(err, &op) && op.Op == "dial":
-		return fmt.Errorf("no server answers at %s: %w; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
+		said := fmt.Sprintf("no server answers at %s: %v; start one with \"coffer dev\" or \"coffer serve\", or name another with --server", s.url, op)
+		if e.Unknown { // it answered no more, but one of the attempts before had reached it
+			said += "; " + rpc.ErrOutcomeUnknown.Error()
+		}
+		return reworded{err, said}
 	case e.Code == connect.CodeUnimplemented:
 		return fmt.Errorf("%s: %w; see that --server is the base URL of a Coffer server, such as http://%s, and no older one", s.url, err, node.DefaultListen)
 	}
@@ -215,7 +219,7 @@ func (s *server) inMajor(err error, d *cofferv1.ErrorDetail) error {
 		text = strings.Replace(text, d.GetField()+" "+d.GetValue()+" ", field+" "+major(d.GetValue())+" ", 1)
 	}
 	text = strings.Replace(text, "(allowed: "+d.GetLimit()+")", "(allowed: "+major(d.GetLimit())+")", 1)
-	return majorError{err, text}
+	return reworded{err, text}
 }
 
 // hasAmounts reports whether a refusal names amounts in minor units.
@@ -225,17 +229,17 @@ func hasAmounts(d *cofferv1.ErrorDetail) bool {
 
 var wholeNumber = regexp.MustCompile(`-?\b\d+\b`)
 
-// majorError is an error in other words.
-type majorError struct {
+// reworded is an error in other words.
+type reworded struct {
 	error
 	text string
 }
 
 // Error gives the words.
-func (e majorError) Error() string { return e.text }
+func (e reworded) Error() string { return e.text }
 
 // Unwrap returns the error as it was.
-func (e majorError) Unwrap() error { return e.error }
+func (e reworded) Unwrap() error { return e.error }
 
 // sentence is a refusal in one line, after its reason.
 func sentence(d *cofferv1.ErrorDetail, field string) string {
