@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,11 +35,11 @@ func TestHelpHasExamples(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, tc := range []struct{ args, words string }{
-		{"nonsense", `unexpected argument nonsense`},
+		{"nonsense", `nonsense is no command of coffer`},
 		{"budget", "coffer budget needs a command (allowed: create, fund, "},
 		{"--server http://x budget list", "unknown flag --server; a command's flags stand after it"},
-		{"order reserve o b --budget X --amount 1 --ttl 10d", `in numbers with units, such as 500ms, 15m or 24h)`},
-		{"budget get", `expected "<budget>"`},
+		{"order reserve o b --budget X --amount 1 --ttl 10x", `--ttl is "10x" (allowed: 1ms to 9600h, in numbers with units, such as 500ms, 15m, 24h or 7d)`},
+		{"budget get", "missing arguments: <budget>"},
 		{"budget create X", "missing flags: --currency"},
 		{"budget create X --currency BRL --late-commit maybe", `--late-commit must be one of`},
 		{"budget create X --currency BRL --buckets 0", "--buckets is 0 (allowed: 1 to 256)"},
@@ -76,7 +78,7 @@ func TestUsage(t *testing.T) {
 		{"budget fund X --minor -5", "--minor is -5 (allowed: 1 to 9223372036854775807)"},
 		{"order reserve o b --budget X --amount 1 --ttl -5m", "--ttl is -5m0s (allowed: 1ms to 9600h)"},
 		{"order reserve o b --budget X --amount --json", `expected string value but got "--json"`},
-		{"help nonsense", "unexpected argument nonsense"},
+		{"help nonsense", "nonsense is no command of coffer"},
 	} {
 		fails(t, exitUsage, tc.words, strings.Fields(tc.args)...)
 	}
@@ -109,6 +111,38 @@ func TestNoServer(t *testing.T) {
 	}
 	contains(t, errs, "no server answers at http://127.0.0.1:1", `start one with "coffer dev"`, "--server")
 	fails(t, exitFailed, "coffer: no server answers at", strings.Fields("budget fund B --amount 1 --timeout 1m --server http://127.0.0.1:1")...)
+}
+
+// A server that dies with a command in its hands: that nobody answers any more
+// says nothing of the command, and the error must not hide that.
+func TestServerThatDiesWithACommand(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		server := httptest.NewUnstartedServer(nil)
+		server.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			_ = server.Listener.Close()
+			panic(http.ErrAbortHandler)
+		})
+		server.Start()
+		args := strings.Fields("order commit o b --minor 100 --payment p --timeout 1m --server " + server.URL)
+		if asJSON {
+			args = append(args, "--json")
+		}
+		code, out, errs := coffer(t, args...)
+		server.Close()
+		if code != exitFailed {
+			t.Errorf("exit code %d", code)
+		}
+		contains(t, errs, server.URL, "connection refused", "the outcome is unknown: send the same command again, or resolve it")
+		if asJSON {
+			if e := decode[map[string]map[string]any](t, out)["error"]; e["outcome_unknown"] != true {
+				t.Errorf("JSON is %s", out)
+			}
+		}
+	}
+	_, out, _ := coffer(t, strings.Fields("order commit o b --minor 100 --json --server http://127.0.0.1:1")...)
+	if e := decode[map[string]map[string]any](t, out)["error"]; e["outcome_unknown"] != false || e["code"] != "unavailable" {
+		t.Errorf("JSON of a command that never left is %s", out)
+	}
 }
 
 func TestNoTLS(t *testing.T) {

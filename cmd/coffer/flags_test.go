@@ -53,12 +53,21 @@ func TestEmptyFlags(t *testing.T) {
 // thing is read by get everywhere, and what there is by list.
 func TestUnknownCommands(t *testing.T) {
 	for args, words := range map[string]string{
-		"queue inspect mail j":      "inspect is no command of coffer queue (allowed: enqueue, stats, list, get, lease, complete, fail, return, dead)",
-		"queue dead inspect mail j": "inspect is no command of coffer queue dead (allowed: list, get, replay, discard)",
-		"events parked show shop k": "show is no command of coffer events parked (allowed: list, get, retry, skip, skipped)",
-		"queue dead":                "coffer queue dead needs a command (allowed: list, get, replay, discard)",
-		"queue gett mail j":         `did you mean "get"?`,
-		"budget --colour":           "unknown flag --colour",
+		"queue inspect mail j":         "inspect is no command of coffer queue (allowed: enqueue, stats, list, get, lease, complete, fail, return, dead)",
+		"queue dead inspect mail j":    "inspect is no command of coffer queue dead (allowed: list, get, replay, discard)",
+		"events parked show shop k":    "show is no command of coffer events parked (allowed: list, get, retry, skip, skipped)",
+		"queue dead":                   "coffer queue dead needs a command (allowed: list, get, replay, discard)",
+		"queue gett mail j":            `did you mean "get"?`,
+		"budget --colour":              "unknown flag --colour",
+		"foo":                          "foo is no command of coffer",
+		"wallets list":                 "(allowed: serve, dev, demo, budget, order, wallet, job, queue, fact, events, import, ledger, audit, token, cluster, expiry, store, bench, version)",
+		"budget get":                   "coffer: missing arguments: <budget>\ntry: coffer budget get --help",
+		"order get":                    "missing arguments: <order> <benefit>",
+		"budget get A B":               "unexpected argument B",
+		"budget reshard A many":        `<buckets> is "many" (allowed: a whole number)`,
+		"order commit o b --minor 1.5": `--minor is "1.5" (allowed: a whole number)`,
+		"order commit o b --minor 9223372036854775808": `--minor is "9223372036854775808" (allowed: a whole number up to 9223372036854775807)`,
+		"budget list --timeout 10":                     `coffer: --timeout is "10" (allowed: a number with a unit, such as 500ms, 15m, 24h or 7d)`,
 	} {
 		fails(t, exitUsage, words, strings.Fields(args)...)
 	}
@@ -72,6 +81,31 @@ func TestUnknownCommands(t *testing.T) {
 			t.Errorf("coffer %s is another word for get", n.Path())
 		}
 	}
+}
+
+// With --json a wrong command line is told on stdout, too, whoever finds it.
+func TestUsageInJSON(t *testing.T) {
+	for args, words := range map[string]string{
+		"budget get --json":                              "missing arguments: <budget>",
+		"--json budget get":                              "missing arguments: <budget>",
+		"budget list --json --nope":                      "unknown flag --nope",
+		"budget fund B --amount x --currency BRL --json": `--amount "x" is not an amount`,
+		"budget list --json --tenant=":                   "--tenant is empty",
+		"dev --temp --dir x --json":                      "--dir would do nothing",
+	} {
+		code, out, errs := coffer(t, strings.Fields(args)...)
+		e := decode[map[string]map[string]any](t, out)["error"]
+		said, _ := e["message"].(string)
+		if code != exitUsage || e["code"] != "usage" || e["outcome_unknown"] != false || !strings.Contains(said, words) || !strings.Contains(errs, "coffer: "+said) {
+			t.Errorf("%s: exit code %d, JSON %s, says %s", args, code, out, errs)
+		}
+	}
+}
+
+func TestDaysInFlags(t *testing.T) {
+	s := serve(t, t.TempDir())
+	contains(t, s.cli(t, "budget", "create", "B", "--currency", "BRL", "--max-lifetime", "30d"), "budget B created")
+	contains(t, s.cli(t, "budget", "get", "B"), "longest life of a hold 30 days")
 }
 
 // Help shows the default of every flag that has one, and a value for the others.

@@ -18,7 +18,11 @@ import (
 )
 
 // printJSON writes one value as one line of JSON.
-func (c *cli) printJSON(v any) error { return json.NewEncoder(c.stdout).Encode(v) }
+func (c *cli) printJSON(v any) error {
+	e := json.NewEncoder(c.stdout)
+	e.SetEscapeHTML(false) // it is no page: <budget> stays readable
+	return e.Encode(v)
+}
 
 // printMessage writes a message in its JSON form. The text is formatted again
 // because protojson spaces it at random.

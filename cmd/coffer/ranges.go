@@ -161,9 +161,9 @@ func unreadable(k *kong.Context, said string) (string, bool) {
 	allowed := rangeOf(k, name)
 	switch kind := m[2]; {
 	case kind == "duration" && allowed != "":
-		allowed += ", in numbers with units, such as 500ms, 15m or 24h"
+		allowed += ", in numbers with units, such as 500ms, 15m, 24h or 7d"
 	case kind == "duration":
-		allowed = "numbers with units, such as 500ms, 15m or 24h"
+		allowed = "numbers with units, such as 500ms, 15m, 24h or 7d"
 	case allowed != "":
 	case kind == "a float":
 		allowed = "a number"

@@ -31,7 +31,7 @@ func TestRanges(t *testing.T) {
 		{"budget create B --currency BRL --over-percent=1001", "--over-percent is 1001 (allowed: 0 to 1000)"},
 		{"budget create B --currency BRL --over-amount -1", "--over-amount is -1 (allowed: 0 or more)"},
 		{"budget create B --currency BRL --max-lifetime 0s", "--max-lifetime is 0s (allowed: 1s to 9600h)"},
-		{"budget create B --currency BRL --max-lifetime 5", `--max-lifetime is 5 (allowed: 1s to 9600h, in numbers with units, such as 500ms, 15m or 24h)`},
+		{"budget create B --currency BRL --max-lifetime 5", `--max-lifetime is 5 (allowed: 1s to 9600h, in numbers with units, such as 500ms, 15m, 24h or 7d)`},
 		{"budget reshard B 0", "<buckets> is 0 (allowed: 1 to 256)"},
 		{"budget reshard B x", `<buckets> is "x" (allowed: 1 to 256)`},
 		{"budget list --limit 0", "--limit is 0 (allowed: 1 to 1000)"},

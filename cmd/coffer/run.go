@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +108,8 @@ paid exactly once. Begin with "coffer demo", or with "coffer dev" in one termina
 and "coffer budget create SPRING --currency BRL" in another.
 
 Exit codes: 0 it worked, 1 it was refused or failed, 2 the command line is wrong.
-"coffer --version" prints the version.`
+With --json an error is on stdout, too, as "error". "coffer --version" prints the
+version.`
 
 // exited carries an exit code out of kong, which wants to end the process.
 type exited int
@@ -131,6 +133,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 		kong.Description(description),
 		kong.Bind(c),
 		kong.Writers(stdout, stderr),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Resolvers(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
@@ -154,7 +157,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	}
 	k, err := parser.Parse(joinNegative(args))
 	if err != nil {
-		return usage(stderr, err)
+		c.JSON = c.JSON || slices.Contains(args, "--json") // it may not have come so far
+		return c.usage(err)
 	}
 	if err := emptyFlag(k); err != nil {
 		return c.finish(err)
@@ -215,35 +219,63 @@ func idleFlag(name, allowed string) error {
 	return usagef("--%s would do nothing (allowed: %s)", name, allowed)
 }
 
+// What kong says of arguments.
+var (
+	missing  = regexp.MustCompile(`^expected "(<.+)"$`)
+	unwanted = regexp.MustCompile(`^unexpected argument (.+?)(, did you mean .+)?$`)
+)
+
 // usage reports a wrong command line.
-func usage(stderr io.Writer, err error) int {
+func (c *cli) usage(err error) int {
 	where, commands := "coffer", []string(nil)
 	var at *kong.Context
 	var pe *kong.ParseError
 	if errors.As(err, &pe) && pe.Context != nil {
 		at = pe.Context
-		if n := pe.Context.Selected(); n != nil {
-			where = "coffer " + n.Path()
-			for _, child := range n.Children {
-				commands = append(commands, child.Name)
-			}
+		n := at.Selected()
+		if n != nil {
+			where = strings.TrimSpace("coffer " + n.Path())
+		} else {
+			n = at.Model.Node
+		}
+		for _, child := range n.Children {
+			commands = append(commands, child.Name)
 		}
 	}
-	where, hint := strings.TrimSpace(where), ""
-	said := err.Error()
-	if text, ok := unreadable(at, said); ok {
-		err = errors.New(text)
+	words, ok := unreadable(at, err.Error())
+	if !ok {
+		words = inWords(err.Error(), where, commands)
 	}
-	switch {
-	case len(commands) > 0 && strings.HasPrefix(said, "expected one of "):
-		err = fmt.Errorf("%s needs a command (allowed: %s)", where, strings.Join(commands, ", "))
-	case len(commands) > 0 && strings.HasPrefix(said, "unexpected argument ") && !strings.Contains(said, "did you mean"):
-		err = fmt.Errorf("%s is no command of %s (allowed: %s)", strings.TrimPrefix(said, "unexpected argument "), where, strings.Join(commands, ", "))
-	case where == "coffer" && strings.HasPrefix(said, "unknown flag "):
-		hint = "; a command's flags stand after it"
-	}
-	_, _ = fmt.Fprintf(stderr, "coffer: %v%s\ntry: %s --help\n", err, hint, where)
+	c.tellUsage(usagef("%s", words))
+	c.notef("try: %s --help\n", where)
 	return exitUsage
+}
+
+// inWords says what is wrong with a command line in words of our own. commands
+// are those that may follow where.
+func inWords(said, where string, commands []string) string {
+	allowed := " (allowed: " + strings.Join(commands, ", ") + ")"
+	if strings.HasPrefix(said, "expected one of ") && len(commands) > 0 {
+		return where + " needs a command" + allowed
+	}
+	if m := unwanted.FindStringSubmatch(said); m != nil && len(commands) > 0 {
+		return m[1] + " is no command of " + where + m[2] + allowed
+	}
+	if m := missing.FindStringSubmatch(said); m != nil {
+		return "missing arguments: " + m[1]
+	}
+	if where == "coffer" && strings.HasPrefix(said, "unknown flag ") {
+		return said + "; a command's flags stand after it"
+	}
+	return said
+}
+
+// tellUsage says what is wrong with a command line, with --json on stdout, too.
+func (c *cli) tellUsage(err error) {
+	if c.JSON {
+		_ = c.printJSON(map[string]any{"error": map[string]any{"code": "usage", "message": err.Error(), "outcome_unknown": false}})
+	}
+	c.notef("coffer: %v\n", err)
 }
 
 // finish turns a command's error into words and an exit code. With --json the
@@ -256,7 +288,7 @@ func (c *cli) finish(err error) int {
 	case errors.Is(err, errFailed):
 		return exitFailed
 	case errors.As(err, &ue):
-		c.notef("coffer: %v\n", err)
+		c.tellUsage(err)
 		return exitUsage
 	}
 	if c.JSON {

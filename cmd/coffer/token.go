@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -136,12 +135,7 @@ func (t *tokenNew) Run(c *cli) error {
 
 // parseExpiry reads a time with units, days among them.
 func parseExpiry(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		var n uint64
-		n, err = strconv.ParseUint(days, 10, 16)
-		d = time.Duration(n) * 24 * time.Hour
-	}
+	d, err := parseDuration(s)
 	if err != nil || d < time.Second {
 		return 0, usagef("--expires is %.40q (allowed: a number with a unit, such as 90d or 12h)", s)
 	}
