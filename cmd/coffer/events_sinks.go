@@ -114,20 +114,13 @@ func (k *sinkCreate) Run(c *cli) error {
 	if err != nil {
 		return k.exists(k.Sink, err)
 	}
-	if c.JSON {
-		if err := c.printMessage(res); err != nil {
-			return err
-		}
-	} else {
-		if res.GetReplayed() {
+	if res.GetReplayed() {
+		secret = "" // the sink has the one that it was made with
+		if !c.JSON {
 			c.printf("created before; this is the sink now\n\n")
 		}
-		c.sinkTable([]*cofferv1.Sink{res.GetSink()})
 	}
-	if secret != "" && !res.GetReplayed() {
-		c.showSecret(&k.sinkSettings, secret)
-	}
-	return nil
+	return c.showSink(&k.sinkSettings, res, res.GetSink(), secret)
 }
 
 type sinkUpdate struct {
@@ -154,13 +147,13 @@ func (k *sinkUpdate) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	err = onSink(c, func(ctx context.Context, s *server) (*cofferv1.Sink, error) {
+	sink, err := onServer(c, func(ctx context.Context, s *server) (*cofferv1.Sink, error) {
 		return s.UpdateSink(ctx, &cofferv1.UpdateSinkRequest{Name: k.Sink, Config: config, Version: k.Version})
 	})
-	if err == nil && secret != "" {
-		c.showSecret(&k.sinkSettings, secret)
+	if err != nil {
+		return err
 	}
-	return err
+	return c.showSink(&k.sinkSettings, sink, sink, secret)
 }
 
 type sinkList struct{}

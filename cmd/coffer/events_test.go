@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -123,6 +124,21 @@ func TestWebhookSecret(t *testing.T) {
 	}
 	if second := secret(true, "events", "sinks", "update", "shop", "--webhook", hook); second == first {
 		t.Errorf("the update gave the secret %s again", first)
+	}
+	// With --json the secret is in the answer: programs read that alone.
+	for _, verb := range []string{"create", "update"} {
+		_, out, errs := coffer(t, "events", "sinks", verb, "json", "--webhook", hook, "--json", "--server", s.url)
+		var made struct {
+			Name       string
+			Sink       struct{ Name string }
+			WebhookKey struct{ ID, Secret string }
+		}
+		if err := json.Unmarshal([]byte(out), &made); err != nil || made.Name+made.Sink.Name != "json" || made.WebhookKey.ID != "1" {
+			t.Errorf("%s: %v, %s", verb, err, out)
+		}
+		if m := shown.FindStringSubmatch(errs); m == nil || m[1] != made.WebhookKey.Secret {
+			t.Errorf("%s: the answer has the secret %q, and %s", verb, made.WebhookKey.Secret, errs)
+		}
 	}
 	secret(false, "events", "sinks", "create", "far", "--webhook", "https://coffer.example/hook")
 	for url, want := range map[string]bool{

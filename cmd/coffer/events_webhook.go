@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/coffer-ledger/coffer/ledger"
+	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
 
@@ -16,13 +19,27 @@ import (
 // know it by the same one.
 const webhookKey = "1"
 
-// showSecret prints the key of a webhook that was made, and what else the
-// receiver's address asks for.
-func (c *cli) showSecret(s *sinkSettings, secret string) {
+// showSink prints a sink that was made or changed, and the key of its webhook
+// where that has a new secret. answer is what the server said.
+func (c *cli) showSink(s *sinkSettings, answer proto.Message, sink *cofferv1.Sink, secret string) error {
+	switch {
+	case !c.JSON:
+		c.sinkTable([]*cofferv1.Sink{sink})
+	case secret == "":
+		return c.printMessage(answer)
+	default:
+		if err := c.printMessageWith(answer, "webhookKey", map[string]string{"id": webhookKey, "secret": secret}); err != nil {
+			return err
+		}
+	}
+	if secret == "" {
+		return nil
+	}
 	c.notef("key id %s, secret %s: the receiver needs both; the secret is shown this once\n", webhookKey, secret)
 	if notPublic(s.Webhook) {
 		c.notef("the address is not public: the server delivers there only with relay.private_webhooks, as \"coffer dev\" does\n")
 	}
+	return nil
 }
 
 // notPublic reports whether a URL names this machine or a private network by

@@ -34,6 +34,23 @@ func (c *cli) printMessage(m proto.Message) error {
 	return c.printJSON(jsonRaw(raw))
 }
 
+// printMessageWith is printMessage with one value more, which the message does
+// not have.
+func (c *cli) printMessageWith(m proto.Message, name string, v any) error {
+	raw, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m)
+	if err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	if fields[name], err = json.Marshal(v); err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return c.printJSON(fields)
+}
+
 // jsonRaw is JSON text as a value.
 func jsonRaw(raw []byte) json.RawMessage { return json.RawMessage(raw) }
 
