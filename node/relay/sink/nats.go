@@ -177,7 +177,7 @@ func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
 		var msg *nats.Msg
 		if msg, errs[i] = s.message(e); errs[i] == nil {
 			acks[i], errs[i] = js.PublishMsgAsync(msg, jetstream.WithMsgID(msgID(e)))
-			errs[i] = natsError(errs[i])
+			errs[i] = natsError(errs[i], msg.Subject)
 		}
 	}
 	for i, ack := range acks {
@@ -187,7 +187,7 @@ func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
 		select {
 		case <-ack.Ok():
 		case err := <-ack.Err():
-			errs[i] = natsError(err)
+			errs[i] = natsError(err, ack.Msg().Subject)
 		case <-ctx.Done():
 			errs[i] = &Trouble{Err: fmt.Errorf("nats: no ack: %w", ctx.Err())}
 		}
@@ -195,7 +195,7 @@ func (s *natsSink) publish(ctx context.Context, events []*event.Event) []error {
 	return errs
 }
 
-func natsError(err error) error {
+func natsError(err error, subject string) error {
 	var api jetstream.JetStreamError
 	switch {
 	case err == nil:
@@ -204,10 +204,16 @@ func natsError(err error) error {
 		errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return &Refused{Reason: cut(err.Error())}
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return &Trouble{Err: fmt.Errorf("nats: no stream has the subject: %w", err)}
+		return &Trouble{Err: noStream(subject, err)}
 	default:
 		return &Trouble{Err: fmt.Errorf("nats: publish: %w", err)}
 	}
+}
+
+// noStream is the error of a subject that no stream takes. A sink makes none:
+// how long events are kept there is for their owner to say.
+func noStream(subject string, err error) error {
+	return fmt.Errorf("nats: no stream takes the subject %s; make one, or correct nats.subject: %w", subject, err)
 }
 
 func (s *natsSink) message(e *event.Event) (*nats.Msg, error) {
@@ -265,8 +271,13 @@ func (s *natsSink) Ping(ctx context.Context) error {
 	if err != nil {
 		return &Trouble{Err: err}
 	}
-	if _, err := js.StreamNameBySubject(ctx, subjectOf(s.subject, "ping", PingType)); err != nil {
-		return &Trouble{Err: fmt.Errorf("nats: stream of subject %s: %w", s.subject, err)}
+	subject := subjectOf(s.subject, "ping", PingType)
+	_, err = js.StreamNameBySubject(ctx, subject)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return &Trouble{Err: noStream(subject, err)}
+	case err != nil:
+		return &Trouble{Err: fmt.Errorf("nats: stream of subject %s: %w", subject, err)}
 	}
 	return nil
 }

@@ -144,10 +144,11 @@ func TestNATS(t *testing.T) {
 	defer func() { stop(srv) }()
 	s := openNATS(t, srv, nil)
 	events := story(20, 10)
-	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "nats: stream of subject coffer.{tenant}.{type}") {
+	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "nats: no stream takes the subject coffer.ping.sink.ping.v1; make one, or correct nats.subject: ") {
 		t.Errorf("ping without a stream: %v", err)
 	}
-	if errs := s.Deliver(t.Context(), events[:40]); !strings.HasPrefix(errorsOf(errs), "trouble") || strings.Count(errorsOf(errs), "held") != 20 {
+	if errs := s.Deliver(t.Context(), events[:40]); !strings.HasPrefix(errorsOf(errs), "trouble") || strings.Count(errorsOf(errs), "held") != 20 ||
+		!strings.Contains(errs[0].Error(), "no stream takes the subject coffer.t%2E1%20%C3%A4."+strings.TrimPrefix(events[0].Type(), "coffer.")+"; make one") {
 		t.Errorf("without a stream: %v", errs)
 	}
 	st := streamOf(t, s, -1)
