@@ -61,8 +61,15 @@ func (c *cli) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.stdout, 
 func (c *cli) notef(format string, args ...any) { _, _ = fmt.Fprintf(c.stderr, format, args...) }
 
 // maxWidth is how wide a table of one row may be; a wider one is printed with
-// one line for each value.
+// one line for each value. On a terminal that goes for all tables and its width.
 const maxWidth = 100
+
+// A column of words may be folded to this width, and to no less than a part of
+// its own, so that a table fits into a terminal.
+const (
+	minFolded  = 12
+	foldedPart = 3
+)
 
 // tabular is a table that is filled row by row and printed to stdout. Columns
 // that are empty in all rows are left out.
@@ -95,13 +102,65 @@ func (t *tabular) row(cells ...any) {
 
 func (t *tabular) print() {
 	t.dropEmpty()
-	lines := t.render()
-	if len(t.rows) == 1 && slices.ContainsFunc(lines, func(l string) bool { return text.StringWidthWithoutEscSequences(l) > maxWidth }) {
-		lines = t.vertical()
+	lines := t.render(false, nil)
+	room := t.c.columns
+	if len(t.rows) == 1 && (room == 0 || room > maxWidth) {
+		room = maxWidth
+	}
+	if room > 0 && widest(lines) > room {
+		lines = t.squeeze(room)
 	}
 	for _, l := range lines {
 		t.c.printf("%s\n", l)
 	}
+}
+
+// squeeze draws the table no wider than room: with less space between its columns,
+// with a column of words folded, or else with a line for each value. With one row
+// nothing is compared down a column, and lines are the easiest to read.
+func (t *tabular) squeeze(room int) []string {
+	if len(t.rows) == 1 {
+		return t.vertical()
+	}
+	lines := t.render(true, nil)
+	over := widest(lines) - room
+	if over <= 0 {
+		return lines
+	}
+	if fold := t.fold(over); fold != nil {
+		return t.render(true, fold)
+	}
+	return t.vertical()
+}
+
+// widest is the width of the longest line on a terminal.
+func widest(lines []string) int {
+	most := 0
+	for _, l := range lines {
+		most = max(most, text.StringWidthWithoutEscSequences(l))
+	}
+	return most
+}
+
+// fold makes the widest column of words narrower by over, nil where that would
+// be too narrow to read.
+func (t *tabular) fold(over int) *table.ColumnConfig {
+	at, wide := -1, 0
+	for i, h := range t.header {
+		words := false
+		most := text.StringWidthWithoutEscSequences(h)
+		for _, r := range t.rows {
+			words = words || strings.Contains(r[i], " ")
+			most = max(most, text.StringWidthWithoutEscSequences(r[i]))
+		}
+		if words && most > wide {
+			at, wide = i, most
+		}
+	}
+	if at < 0 || wide-over < max(minFolded, wide/foldedPart) {
+		return nil
+	}
+	return &table.ColumnConfig{Number: at + 1, WidthMax: wide - over, WidthMaxEnforcer: text.WrapSoft}
 }
 
 // dropEmpty takes out the columns in which no row has anything.
@@ -128,14 +187,18 @@ func (t *tabular) dropEmpty() {
 	}
 }
 
-// render draws the table; its lines end with no spaces.
-func (t *tabular) render() []string {
+// render draws the table, tight with one space between columns, and with a column
+// folded where fold is one; its lines end with no spaces.
+func (t *tabular) render(tight bool, fold *table.ColumnConfig) []string {
 	w := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
 	style.Options.SeparateRows = false
 	style.Options.DrawBorder = false
 	style.Options.SeparateColumns = false
+	if tight {
+		style.Box.PaddingLeft = ""
+	}
 	w.SetStyle(style)
 	w.AppendHeader(anyRow(t.header))
 	var cfg []table.ColumnConfig
@@ -143,6 +206,9 @@ func (t *tabular) render() []string {
 		if t.right[name] {
 			cfg = append(cfg, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 		}
+	}
+	if fold != nil {
+		cfg = append(cfg, *fold)
 	}
 	w.SetColumnConfigs(cfg)
 	for _, r := range t.rows {
@@ -163,19 +229,37 @@ func anyRow(cells []string) table.Row {
 	return out
 }
 
-// vertical writes the one row of a table with a line for each value.
+// vertical writes a line for each value, and an empty one between rows.
 func (t *tabular) vertical() []string {
 	wide := 0
 	for _, h := range t.header {
 		wide = max(wide, len(h))
 	}
 	var out []string
-	for i, h := range t.header {
-		if v := t.rows[0][i]; v != "" {
-			out = append(out, fmt.Sprintf(" %-*s  %s", wide, h, v))
+	for n, r := range t.rows {
+		if n > 0 {
+			out = append(out, "")
+		}
+		for i, h := range t.header {
+			if r[i] != "" {
+				out = append(out, fmt.Sprintf(" %-*s  %s", wide, h, r[i]))
+			}
 		}
 	}
 	return out
+}
+
+// columnsOf is the width of the terminal that w is, 0 where it is none.
+func columnsOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	wide, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return wide
 }
 
 // terminal reports whether w is a terminal.

@@ -33,6 +33,50 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// On a terminal no table is wider than it is: its columns come closer, words
+// are folded, and where that is not enough each value has a line.
+func TestTableOnTerminal(t *testing.T) {
+	words := "refunded five of twelve to the budget"
+	table := func(columns int, rows ...[]any) string {
+		var out bytes.Buffer
+		tab := (&cli{stdout: &out, columns: columns}).table([]any{"time", "what", "n"}, "n")
+		for _, r := range rows {
+			tab.row(r...)
+		}
+		tab.print()
+		return out.String()
+	}
+	two := [][]any{{"2026-11-29", words, 1}, {"2026-11-30", "", 22}}
+	for _, tc := range []struct {
+		columns int
+		rows    [][]any
+		want    string
+	}{
+		{
+			0, two, " time        what                                    n\n" + strings.Repeat("─", 55) + "\n" +
+				" 2026-11-29  " + words + "   1\n 2026-11-30                                         22\n",
+		},
+		{
+			53, two, "time       what                                   n\n" + strings.Repeat("─", 52) + "\n" +
+				"2026-11-29 " + words + "  1\n2026-11-30                                       22\n",
+		},
+		{
+			40, two, "time       what                       n\n" + strings.Repeat("─", 40) + "\n" +
+				"2026-11-29 refunded five of twelve    1\n           to the budget\n2026-11-30                           22\n",
+		},
+		{20, two, " time  2026-11-29\n what  " + words + "\n n     1\n\n time  2026-11-30\n n     22\n"},
+		{40, two[:1], " time  2026-11-29\n what  " + words + "\n n     1\n"},
+	} {
+		if got := table(tc.columns, tc.rows...); got != tc.want {
+			t.Errorf("%d columns, %d rows: got\n%s\nwant\n%s", tc.columns, len(tc.rows), got, tc.want)
+		}
+	}
+	long := strings.Repeat("x", maxWidth)
+	if got := table(300, []any{long, "w", 1}); got != " time  "+long+"\n what  w\n n     1\n" {
+		t.Errorf("one wide row on a wide terminal:\n%s", got)
+	}
+}
+
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		168 * time.Hour: "7 days", 24 * time.Hour: "1 day", 37 * time.Hour: "1 day 13 hours", time.Hour: "1h", 90 * time.Minute: "1h30m",

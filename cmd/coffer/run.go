@@ -85,6 +85,7 @@ type app struct {
 type cli struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
+	columns        int // of the terminal that stdout is, 0: it is none
 	env            []string
 	*globals
 	remote
@@ -127,7 +128,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 		}
 	}()
 	var a app
-	c := &cli{ctx: ctx, stdout: stdout, stderr: stderr, env: env, globals: &a.globals}
+	c := &cli{ctx: ctx, stdout: stdout, stderr: stderr, columns: columnsOf(stdout), env: env, globals: &a.globals}
 	parser, err := kong.New(&a,
 		kong.Name("coffer"),
 		kong.Description(description),
