@@ -122,7 +122,7 @@ var codeTable = []CodeInfo{
 	{BudgetIllegalState, ClassState, false, "look at it (coffer budget get, coffer wallet get)"},
 	{InsufficientBudget, ClassState, true, "go on without it, ask for less, or fund it first; a reserve, charge or hold then needs the next attempt"},
 	{ReservationNotFound, ClassNotFound, false, "reserve (or charge) first, or check order, benefit, attempt and tenant"},
-	{IdempotencyConflict, ClassConflict, false, "send the same values, or use another key or attempt"},
+	{IdempotencyConflict, ClassConflict, false, "send the same values, or use another key, name or attempt"},
 	{IllegalState, ClassState, false, "look at the reservation (coffer order get) or job (coffer job get)"},
 	{CancelledBeforeReserve, ClassState, false, "send the next attempt if the order is alive again"},
 	{Voided, ClassState, false, "use the next attempt or a new id"},

@@ -45,7 +45,7 @@ func (m moneyIn) minor(currency string) (int64, error) {
 
 // keyed is the flag of commands on a budget that makes them safe to repeat.
 type keyed struct {
-	Key string `help:"Idempotency key: the same key takes effect once (default: a new one)." placeholder:"KEY" empty:"name a key, or leave the flag out to make a new one"`
+	Key string `help:"Idempotency key: the same key takes effect once, over all budgets of the tenant (default: a new one)." placeholder:"KEY" empty:"name a key, or leave the flag out to make a new one"`
 }
 
 // get returns the key, making one where none was given.

@@ -303,7 +303,7 @@ func TestSeveralWithoutIDs(t *testing.T) {
 	contains(t, s.cli(t, part...), again, "4.00")
 	contains(t, s.cli(t, "order", "get", "o", "b"), "16.00", "4.00") // held, committed
 	fails(t, exitFailed, "IDEMPOTENCY_CONFLICT: COMMIT with this key was first sent with other values of amount_minor (400); that one took effect; "+
-		"send the same values, or use another key or attempt; for another commit, give each its own --payment",
+		"send the same values, or use another key, name or attempt; for another commit, give each its own --payment",
 		"order", "commit", "o", "b", "--amount", "5.00", "--partial", "--server", s.url)
 	s.cli(t, append(part, "--payment", "p2")...)
 	if out := s.cli(t, append(part, "--payment", "p2")...); strings.Contains(out, "give each its own") || !strings.HasPrefix(out, "done before") {

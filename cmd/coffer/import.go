@@ -89,6 +89,9 @@ type summary struct {
 
 // Run imports the file.
 func (m *importCmd) Run(c *cli) error {
+	if m.Rejects == "-" {
+		return usagef("--rejects is - (allowed: the name of a file)")
+	}
 	if sameFile(m.File, m.Rejects) {
 		return usagef("--rejects is the file to import, which it would overwrite; name another file")
 	}

@@ -66,6 +66,7 @@ func TestImportNextAttempt(t *testing.T) {
 	if sum.Rows != 1 || sum.Committed != 1 || sum.Rejected != 0 {
 		t.Errorf("second attempt: %+v", sum)
 	}
+	fails(t, exitUsage, "--rejects is - (allowed: the name of a file)", "import", file, "--budget", "B", "--rejects", "-")
 	fails(t, exitUsage, "--attempt is 17 (allowed: 1 to 16)", "import", file, "--budget", "B", "--attempt", "17")
 }
 

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"google.golang.org/protobuf/proto"
@@ -261,6 +265,16 @@ func (q *queueGet) Run(c *cli) error {
 	if j.GetLastError() != "" {
 		c.printf("last error:\n%s\n", j.GetLastError())
 	}
-	c.printf("payload:\n%q\n", j.GetPayload())
+	c.printf("payload:\n%s\n", shownText(j.GetPayload()))
 	return nil
+}
+
+// shownText is a payload as it is where it is a text, else quoted: bytes that a
+// terminal obeys are not sent to it.
+func shownText(b []byte) string {
+	plain := utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) })
+	if plain {
+		return string(b)
+	}
+	return strconv.Quote(string(b))
 }

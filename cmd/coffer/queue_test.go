@@ -55,7 +55,7 @@ func TestQueueCommands(t *testing.T) {
 	contains(t, s.cli(t, "queue", "list", "mail", "--state", "done"), "b")
 	contains(t, s.cli(t, "queue", "list", "mail", "--limit", "1"), "more with --page ")
 	contains(t, s.cli(t, "queue", "list", "empty"), "no jobs")
-	contains(t, s.cli(t, "queue", "get", "mail", "a"), "leased 1 times; dead 1 times", "last error:\nno route", `payload:`, `"hello"`)
+	contains(t, s.cli(t, "queue", "get", "mail", "a"), "leased 1 times; dead 1 times", "last error:\nno route", "payload:\nhello\n")
 
 	contains(t, s.cli(t, "queue", "dead", "list", "mail"), "a", "no route")
 	contains(t, s.cli(t, "queue", "dead", "get", "mail", "a"), "DEAD")
@@ -144,4 +144,14 @@ func TestFactCommands(t *testing.T) {
 	contains(t, s.cli(t, "job", "get", "j"), "DELIVERED", "4.00")
 	contains(t, s.cli(t, "order", "explain", "o-1"), "r-1")
 	s.cli(t, "audit")
+}
+
+func TestShownText(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"to":"ü"}`: `{"to":"ü"}`, "a\n\tb": "a\n\tb", "": "", "\x1b[2J": `"\x1b[2J"`, "a\rb": `"a\rb"`, "\xff": `"\xff"`, "\u202e": `"\u202e"`,
+	} {
+		if got := shownText([]byte(in)); got != want {
+			t.Errorf("%q is shown as %s, not %s", in, got, want)
+		}
+	}
 }
