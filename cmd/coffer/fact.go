@@ -67,7 +67,7 @@ func (f *factSubmit) Run(c *cli) error {
 		return err
 	}
 	if d := res[0].GetError(); d != nil {
-		return refusedItem{d}
+		return c.inFlags(refusedItem{d}, d)
 	}
 	return c.fact(res[0], res[0].GetFact(), res[0].GetReplayed())
 }

@@ -102,6 +102,29 @@ func TestUsageInJSON(t *testing.T) {
 	}
 }
 
+// What a server says of a field names the flag to correct, and in JSON the field.
+func TestRefusalsNameFlags(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "B", "--currency", "BRL")
+	long := strings.Repeat("x", 129)
+	for args, words := range map[string]string{
+		"budget list --limit 1001":                                        "page_size 1001 is out of range (allowed: 0 to 1000); correct --limit",
+		"budget fund B --minor 5 --currency BRL --key " + long:            "is too long (allowed: 128 bytes); correct --key",
+		"queue lease mail --max 100000":                                   "correct --max",
+		"queue lease mail --for 1000h":                                    "correct --for",
+		"queue enqueue mail j --max-attempts 100000":                      "jobs[0].policy.max_attempts 100000 is out of range (allowed: 1 to 1000); correct --max-attempts",
+		"fact submit shop e refund-succeeded o":                           "correct --reference",
+		"order reserve o b --budget B --minor 5 --currency BRL --ttl 1us": "correct --ttl",
+		"order commit o b --payment " + long:                              "correct --payment",
+		"order resolve o b --op commit --id " + long:                      "correct --id",
+		"order get " + long + " b":                                        "is too long (allowed: 128 bytes); correct the named field",
+		"budget create C --currency BRL --reversal-sink C":                "correct --reversal-sink",
+		"budget list --limit 1001 --json":                                 "page_size 1001 is out of range (allowed: 0 to 1000); correct the named field",
+	} {
+		fails(t, exitFailed, words+"\n", append(strings.Fields(args), "--server", s.url)...)
+	}
+}
+
 func TestDaysInFlags(t *testing.T) {
 	s := serve(t, t.TempDir())
 	contains(t, s.cli(t, "budget", "create", "B", "--currency", "BRL", "--max-lifetime", "30d"), "budget B created")

@@ -85,7 +85,7 @@ func (q *queueEnqueue) Run(c *cli) error {
 		return err
 	}
 	if d := res[0].GetError(); d != nil {
-		return refusedItem{d}
+		return c.inFlags(refusedItem{d}, d)
 	}
 	return c.job(res[0], res[0].GetJob(), res[0].GetReplayed())
 }

@@ -85,7 +85,8 @@ type app struct {
 type cli struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
-	columns        int // of the terminal that stdout is, 0: it is none
+	columns        int             // of the terminal that stdout is, 0: it is none
+	flags          map[string]bool // that the command has
 	env            []string
 	*globals
 	remote
@@ -161,6 +162,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 		c.JSON = c.JSON || slices.Contains(args, "--json") // it may not have come so far
 		return c.usage(err)
 	}
+	c.flags = flagsOf(k)
 	if err := emptyFlag(k); err != nil {
 		return c.finish(err)
 	}

@@ -26,8 +26,9 @@ type server struct {
 	currencies map[string]string
 	// known is the currency of what the command works on, once it is known;
 	// minor keeps amounts in errors as they are, for programs.
-	known string
-	minor bool
+	known   string
+	minor   bool
+	inFlags func(error, *cofferv1.ErrorDetail) error
 }
 
 // defaultTenant is the tenant where neither a flag nor a token says otherwise.
@@ -66,7 +67,7 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 		return nil, err
 	}
 	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant), rpc.WithTLS(demands)}, opts...)
-	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, ca: c.CA, currencies: map[string]string{}, minor: c.JSON}, nil
+	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, ca: c.CA, currencies: map[string]string{}, minor: c.JSON, inFlags: c.inFlags}, nil
 }
 
 // explain says in an error what to do when no server answers, and shows the
@@ -83,7 +84,7 @@ func (s *server) explain(err error) error {
 	case !errors.As(err, &e):
 		return err
 	case e.Detail != nil:
-		return s.inMajor(err, e.Detail)
+		return s.inFlags(s.inMajor(err, e.Detail), e.Detail)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("the server at %s speaks no TLS: %w; name it with http://", s.url, http.ErrSchemeMismatch)
 	case strings.HasPrefix(s.url, "http:") && strings.Contains(err.Error(), "400 Bad Request"): // Go's answer to plain text
