@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func TestBadReserves(t *testing.T) {
 		{"no code", func(m *cofferv1.ReserveRequest) { m.Currency = "X9Z" }, "currency", `"X9Z"`, currencyLimit},
 		{"lower-case currency", func(m *cofferv1.ReserveRequest) { m.Currency = "brl" }, "currency", `"brl"`, currencyLimit},
 		{"no currency", func(m *cofferv1.ReserveRequest) { m.Currency = "" }, "currency", `""`, "3 to 12 bytes"},
-		{"no ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = nil }, "ttl", "unset", "must be set"},
+		{"no ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = nil }, "ttl", "unset", `more than 0s; in JSON as seconds, such as "900s"`},
 		{"zero ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = durationpb.New(0) }, "ttl", "0s", "more than 0s"},
 		{"negative ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = durationpb.New(-time.Minute) }, "ttl", "-1m0s", "more than 0s"},
 		{"tiny ttl", func(m *cofferv1.ReserveRequest) { m.Ttl = durationpb.New(5) }, "ttl", "0s", "1ms up to the budget's maximum lifetime"},
@@ -141,7 +142,7 @@ func TestBadInputElsewhere(t *testing.T) {
 	_, err = c.Commit(ctx, &cofferv1.CommitRequest{OrderId: "o", BenefitKey: "b", Partial: true})
 	try("partial commit of nothing", err, "amount_minor", "0", amountLimit)
 	_, err = c.Extend(ctx, &cofferv1.ExtendRequest{OrderId: "o", BenefitKey: "b"})
-	try("extend by nothing", err, "ttl", "unset", "must be set")
+	try("extend by nothing", err, "ttl", "unset", `more than 0s; in JSON as seconds, such as "900s"`)
 	ops := "OPERATION_RESERVE, OPERATION_COMMIT, OPERATION_EXTEND, OPERATION_RELEASE, OPERATION_RECLAIM, OPERATION_REVERSE, OPERATION_REINSTATE, OPERATION_CHARGE, OPERATION_REFUND, OPERATION_RECLAIM_CHARGE, OPERATION_HOLD, OPERATION_SETTLE"
 	_, err = c.Resolve(ctx, &cofferv1.ResolveRequest{OrderId: "o", BenefitKey: "b"})
 	try("resolve of nothing", err, "operation", "OPERATION_UNSPECIFIED", ops)
@@ -334,13 +335,30 @@ func TestUnknownFields(t *testing.T) {
 	} {
 		e := rawPost(t, w, want.call, "application/json", []byte(body))
 		d := e.Detail
-		said := `field "` + want.field + `" cannot be read: coffer.v1.` + want.call + "Request has no such field there (allowed: " + want.limit + ")"
+		said := `field "` + want.field + `" cannot be read, at line 1:` + strconv.Itoa(strings.LastIndex(body, `"`+want.field)+1) + `: coffer.v1.` + want.call + "Request has no such field there (allowed: " + want.limit + ")"
 		if e.Code != connect.CodeInvalidArgument || d.GetField() != "field" || d.GetValue() != `"`+want.field+`"` || d.GetLimit() != want.limit || !strings.Contains(e.Error(), said) {
 			t.Errorf("%s: %v, detail %v", body, e, d)
 		}
 	}
 	if n := len(w.exec.commands()); n != 0 {
 		t.Errorf("%d commands ran", n)
+	}
+}
+
+// What does not fit a field is told without the reader's words: where it is, and
+// what the field takes.
+func TestValuesThatDoNotFit(t *testing.T) {
+	w := newWorld(t)
+	for _, tc := range []struct{ call, body, said string }{
+		{"Reserve", `{"amountMinor":1.5}`, "amount_minor 1.5 cannot be read, at line 1:16 (allowed: a whole number up to 9223372036854775807; amounts are in minor units)"},
+		{"Reserve", `{"ttl":"15m"}`, `duration "15m" cannot be read, at line 1:8 (allowed: seconds, such as "900s")`},
+		{"Reserve", `{"ttl":900}`, `syntax error (line 1:8): unexpected token 900 (allowed: a valid coffer.v1.ReserveRequest, in which times are texts, such as "900s")`},
+		{"Execute", `{"commands":[{"resolve":{"operation":"RESERVE"}}]}`, `operation "RESERVE" cannot be read, at line 1:38 (allowed: OPERATION_RESERVE, `},
+	} {
+		e := rawPost(t, w, tc.call, "application/json", []byte(tc.body))
+		if e.Code != connect.CodeInvalidArgument || !strings.Contains(e.Error(), tc.said) || strings.Contains(e.Error(), "proto:") {
+			t.Errorf("%s: %v, want %s", tc.body, e, tc.said)
+		}
 	}
 }
 

@@ -123,6 +123,9 @@ func violation(v *protovalidate.Violation) *ledger.Rejection {
 	switch {
 	case v.Proto.GetRuleId() == "required":
 		r.Message, r.Limit = "is required", "must be set"
+		if m := fd.Message(); m != nil && m.FullName() == "google.protobuf.Duration" {
+			r.Limit = `more than 0s; in JSON as seconds, such as "900s"`
+		}
 	case rules.HasString():
 		lengthText(r, v.FieldValue.String(), rules.GetString().GetMinLen(), rules.GetString().GetMaxBytes())
 	case rules.HasInt64():
