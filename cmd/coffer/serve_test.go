@@ -76,6 +76,7 @@ func TestServeFaults(t *testing.T) {
 	locked := "open in another process"
 	fails(t, exitFailed, locked, "serve", "--listen", "127.0.0.1:0", "--store", dir, "--log-format", "json")
 	fails(t, exitFailed, locked, "audit", "--store", dir)
+	fails(t, exitFailed, "a node that runs takes coffer audit and coffer expiry rebuild without --store", "audit", "--store", dir)
 	fails(t, exitFailed, locked, "expiry", "rebuild", "--store", dir)
 	fails(t, exitFailed, noEngine, "serve", "--listen", "127.0.0.1:0", "--store", "fdb:x")
 

@@ -38,7 +38,7 @@ var storeProblems = []problem{
 	{"UNREACHABLE", fdbkv.ErrUnreachable, ""},
 	{"UNAVAILABLE", fdbkv.ErrUnavailable, ""},
 	{"DATABASE_LOCKED", fdbkv.ErrLocked, ""},
-	{"IN_USE", embedded.ErrLocked, ""},
+	{"IN_USE", embedded.ErrLocked, "a node that runs takes coffer audit and coffer expiry rebuild without --store"},
 	{"NOT_A_STORE", embedded.ErrNotAStore, ""},
 	{"FORMAT", embedded.ErrNewerFormat, ""},
 	{"DAMAGED", embedded.ErrDataMissing, ""},

@@ -30,7 +30,7 @@ func (s *Store) Replay(ctx context.Context, id ledger.BudgetID, cutoff time.Time
 	if cutoff.After(now) {
 		return nil, &ledger.Rejection{
 			Code: ledger.CutoffInFuture, Field: "cutoff_time", Value: cutoff.UTC().Format(time.RFC3339Nano),
-			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future",
+			Limit: "up to " + now.Truncate(time.Millisecond).Format(time.RFC3339Nano), Message: "lies in the future",
 		}
 	}
 	view, tails, err := s.vector(ctx, id)

@@ -87,6 +87,11 @@ func TestReplayRefusesTheFuture(t *testing.T) {
 	if got := b.replay(budgetID("spring"), clockStart); !got.OK() {
 		t.Errorf("a cutoff of now is refused: %+v", got)
 	}
+	b.opt.Now = func() time.Time { return clockStart.Add(1234567 * time.Nanosecond) }
+	_, err = b.Replay(context.Background(), budgetID("spring"), clockStart.Add(time.Hour))
+	if r := wantCode(t, ledger.CutoffInFuture, err); r.Limit != "up to 2026-03-01T12:00:00.001Z" {
+		t.Errorf("the limit is %q: entries have times of whole milliseconds", r.Limit)
+	}
 }
 
 func TestReplayNamesBucketSeqAndValues(t *testing.T) {

@@ -43,7 +43,7 @@ func (s *Store) Statement(ctx context.Context, id ledger.BudgetID, from, cutoff 
 	if cutoff.After(now) {
 		return nil, "", &ledger.Rejection{
 			Code: ledger.CutoffInFuture, Field: "cutoff_time", Value: cutoff.UTC().Format(time.RFC3339Nano),
-			Limit: "up to " + now.Format(time.RFC3339Nano), Message: "lies in the future",
+			Limit: "up to " + now.Truncate(time.Millisecond).Format(time.RFC3339Nano), Message: "lies in the future",
 		}
 	}
 	end := cutoff
