@@ -11,8 +11,9 @@
 //	          │                    a store that no server has open
 //	          └ token              a file of tokens, which serve reads
 //
-// Results go to stdout, everything else to stderr. Exit codes: 0 it worked,
-// 1 it was refused or failed, 2 the command line is wrong.
+// Results go to stdout, everything else to stderr; with --json an error is on
+// both. Exit codes: 0 it worked, 1 it was refused or failed, 2 the command line
+// is wrong. Tables are as wide as they come, and on a terminal as wide as it.
 //
 // This is the one package that links storage engines.
 package main

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -35,6 +36,11 @@ type benefit struct {
 // reservation names the reservation of the benefit in errors.
 func (b benefit) reservation() string {
 	return "the reservation of benefit " + b.Benefit + " of order " + b.Order
+}
+
+// absent is the error of an attempt that the benefit does not have.
+func (b benefit) absent() error {
+	return fmt.Errorf("order %s has no attempt %d of benefit %s; those that there are: coffer order get %s %s", b.Order, b.Attempt, b.Benefit, b.Order, b.Benefit)
 }
 
 // traced is the flag of commands that write.

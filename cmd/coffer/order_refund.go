@@ -89,6 +89,9 @@ func (o *orderReverse) amount(ctx context.Context, s *server) (int64, error) {
 	if err != nil {
 		return 0, s.unsent(o.reservation(), err)
 	}
+	if a == nil {
+		return 0, o.absent()
+	}
 	for _, r := range a.GetReceipts() {
 		if r.GetOperation() == cofferv1.Operation_OPERATION_REVERSE && r.GetId() == o.Refund && r.GetOutcome().GetAmountMinor() > 0 {
 			return r.GetOutcome().GetAmountMinor(), nil // the same refund again

@@ -185,6 +185,11 @@ func TestReverseAll(t *testing.T) {
 	reverse := []string{"order", "reverse", "o", "b", "--refund"}
 	at := func(args ...string) []string { return append(append(reverse, args...), "--server", s.url) }
 	fails(t, exitFailed, "nothing to refund", at("r-1", "--all")...)
+	for _, amount := range []string{"--all", "--amount=1"} {
+		fails(t, exitFailed, "coffer: order o has no attempt 2 of benefit b; those that there are: coffer order get o b\n", at("r-1", "--attempt", "2", amount)...)
+	}
+	s.cli(t, "order", "release", "gone", "b")
+	fails(t, exitFailed, "attempt 1 of benefit b of order gone is CANCELLED and has no currency; give the amount with --minor", "order", "commit", "gone", "b", "--amount", "1", "--server", s.url)
 	s.cli(t, "order", "commit", "o", "b")
 	fails(t, exitUsage, "a refund needs an amount; give --amount 12.34 or --minor 1234, or --all", at("r-1")...)
 	fails(t, exitUsage, "can't be used together", at("r-1", "--all", "--amount", "1")...)

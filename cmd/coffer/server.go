@@ -164,10 +164,14 @@ func (s *server) minorOf(ctx context.Context, b benefit, in moneyIn) (int64, err
 	if err != nil {
 		return 0, s.unsent(b.reservation(), err)
 	}
-	if a.GetCurrency() != "" {
-		return in.minor(a.GetCurrency())
+	switch {
+	case a == nil:
+		return 0, b.absent()
+	case a.GetCurrency() == "":
+		return 0, fmt.Errorf("attempt %d of benefit %s of order %s is %s and has no currency; give the amount with --minor, or check the attempt",
+			b.Attempt, b.Benefit, b.Order, stateName(a.GetState()))
 	}
-	return 0, fmt.Errorf("order %s has no reservation of benefit %s in attempt %d; give the amount with --minor, or check the attempt", b.Order, b.Benefit, b.Attempt)
+	return in.minor(a.GetCurrency())
 }
 
 // attempt is the reservation that an order command works on, nil where there
