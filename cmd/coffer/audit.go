@@ -23,7 +23,8 @@ type auditCmd struct {
 func (auditCmd) Help() string {
 	return `Checks every invariant over all tenants and prints what each check looked at.
 The last line is "audit: ok" or "audit: FAILED"; then the exit code is 1. A store
-is opened read-only. --verbose says what each check proves.
+is opened read-only. --verbose says what each check proves. It takes as long as
+the ledger is large: --timeout does not bound it.
 
 Examples:
   coffer audit

@@ -175,7 +175,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 		if code != exitFailed || strings.Contains(errs, "unknown") {
 			t.Errorf("%s: exit code %d, %s", tc.args, code, errs)
 		}
-		contains(t, errs, "coffer: the command was not sent, since "+tc.read+" could not be read: http://", "context deadline exceeded")
+		contains(t, errs, "coffer: the command was not sent, since "+tc.read+" could not be read: http://", "no answer in 100ms; --timeout gives it longer: ", "context deadline exceeded")
 	}
 	for _, args := range []string{
 		"order reserve o b --budget B --amount 1 --currency BRL", "budget fund B --amount 1 --currency BRL", "wallet grant W --amount 1 --currency BRL",
@@ -185,7 +185,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 		if code != exitFailed || strings.Contains(errs, "not sent") {
 			t.Errorf("%s: exit code %d, %s", args, code, errs)
 		}
-		contains(t, errs, "context deadline exceeded", "the outcome is unknown")
+		contains(t, errs, "no answer in 100ms; --timeout gives it longer: ", "context deadline exceeded", "the outcome is unknown")
 	}
 }
 

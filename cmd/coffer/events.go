@@ -66,7 +66,7 @@ type eventsTail struct {
 func (eventsTail) Help() string {
 	return `Begins with what comes from now on, unless a flag says otherwise. It goes on after
 a node has restarted, with the event after the last it printed. With --json each
-event is one line, and its id is what --after takes.
+event is one line, and its id is what --after takes. --timeout does not bound it.
 
 Examples:
   coffer events tail

@@ -18,7 +18,8 @@ type expiryRebuild struct {
 // Help is the long help.
 func (expiryRebuild) Help() string {
 	return `The index only says where to look; the reservations are the truth. So it can be
-dropped and made again at any time, also while the server runs.
+dropped and made again at any time, also while the server runs. --timeout does
+not bound it.
 
 Examples:
   coffer expiry rebuild

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect/v2"
 
@@ -28,6 +29,7 @@ type server struct {
 	// minor keeps amounts in errors as they are, for programs.
 	known   string
 	minor   bool
+	timeout time.Duration
 	inFlags func(error, *cofferv1.ErrorDetail) error
 }
 
@@ -67,7 +69,7 @@ func (c *cli) dial(opts ...rpc.Option) (*server, error) {
 		return nil, err
 	}
 	opts = append([]rpc.Option{rpc.WithTenant(c.Tenant), rpc.WithTLS(demands)}, opts...)
-	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, ca: c.CA, currencies: map[string]string{}, minor: c.JSON, inFlags: c.inFlags}, nil
+	return &server{Client: rpc.NewClient(c.Server, opts...), url: c.Server, ca: c.CA, currencies: map[string]string{}, minor: c.JSON, timeout: c.Timeout, inFlags: c.inFlags}, nil
 }
 
 // explain says in an error what to do when no server answers, and shows the
@@ -95,6 +97,8 @@ func (s *server) explain(err error) error {
 			said += "; " + rpc.ErrOutcomeUnknown.Error()
 		}
 		return reworded{err, said}
+	case e.Code == connect.CodeDeadlineExceeded && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: no answer in %s; --timeout gives it longer: %w", s.url, s.timeout, err)
 	case e.Code == connect.CodeUnimplemented:
 		return fmt.Errorf("%s: %w; see that --server is the base URL of a Coffer server, such as http://%s, and no older one", s.url, err, node.DefaultListen)
 	}

@@ -29,6 +29,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
+	// in.Schema() has the statements that make its tables, for the migrations of
+	// the service.
 	hook, err := receiver.New(receiver.Config{
 		Keys: []receiver.Key{key},
 		Handle: receiver.InOrder(in, db, func(ctx context.Context, tx *sql.Tx, e *event.Event) error {
