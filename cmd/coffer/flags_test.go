@@ -125,6 +125,24 @@ func TestRefusalsNameFlags(t *testing.T) {
 	}
 }
 
+// A number never means the server's default in place of 0.
+func TestZeroInFlags(t *testing.T) {
+	for args, words := range map[string]string{
+		"order reserve o b --budget B --amount 1 --attempt 0": "--attempt is 0 (allowed: 1 to 16)",
+		"order commit o b --attempt=0":                        "--attempt is 0 (allowed: 1 to 16)",
+		"job charge j --wallet w --amount 1 --attempt 0":      "--attempt is 0 (allowed: 1 to 16)",
+		"import f --budget B --attempt 0":                     "--attempt is 0 (allowed: 1 to 16)",
+		"queue enqueue q j --max-attempts 0":                  "--max-attempts is 0 (allowed: 1 to 1000)",
+		"queue lease q --max 0":                               "--max is 0 (allowed: 1 to 100)",
+		"budget list --limit 0":                               "--limit is 0 (allowed: 1 to 1000)",
+	} {
+		fails(t, exitUsage, words, strings.Fields(args)...)
+	}
+	s := serve(t, t.TempDir())
+	s.cli(t, "budget", "create", "B", "--currency", "BRL")
+	contains(t, s.cli(t, "events", "tail", "--limit", "1", "--beginning"), "budget.created")
+}
+
 func TestDaysInFlags(t *testing.T) {
 	s := serve(t, t.TempDir())
 	contains(t, s.cli(t, "budget", "create", "B", "--currency", "BRL", "--max-lifetime", "30d"), "budget B created")
