@@ -25,7 +25,9 @@ func (d *Drivers) Open(_ context.Context, s *store.Sink) (sink.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sink.Open(c, d.deps)
+	deps := d.deps
+	deps.Tenant = s.Tenant
+	return sink.Open(c, deps)
 }
 
 // Parse turns a configuration in JSON into its stored form. Secrets that are not

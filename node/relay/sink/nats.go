@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ const (
 type natsSink struct {
 	servers string
 	subject string
+	tenant  string
 	timeout time.Duration
 	options []nats.Option
 
@@ -48,7 +50,7 @@ type natsSink struct {
 }
 
 func newNATS(n *NATS, d Deps) (*natsSink, error) {
-	s := &natsSink{servers: strings.Join(n.Servers, ","), subject: n.Subject, timeout: or(n.Timeout, DefaultTimeout)}
+	s := &natsSink{servers: strings.Join(n.Servers, ","), subject: n.Subject, tenant: cmp.Or(d.Tenant, "ping"), timeout: or(n.Timeout, DefaultTimeout)}
 	if s.subject == "" {
 		s.subject = DefaultSubject
 	}
@@ -262,8 +264,8 @@ func subjectOf(template, tenant, typ string) string {
 	return strings.NewReplacer("{tenant}", token, "{type}", strings.TrimPrefix(typ, "coffer.")).Replace(template)
 }
 
-// Ping connects and looks for a stream that has the subjects. It publishes
-// nothing: a stream would keep it for its consumers.
+// Ping connects and looks for a stream that has the tenant's subjects, by that
+// of a ping. It publishes nothing: a stream would keep it for its consumers.
 func (s *natsSink) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -271,7 +273,7 @@ func (s *natsSink) Ping(ctx context.Context) error {
 	if err != nil {
 		return &Trouble{Err: err}
 	}
-	subject := subjectOf(s.subject, "ping", PingType)
+	subject := subjectOf(s.subject, s.tenant, PingType)
 	_, err = js.StreamNameBySubject(ctx, subject)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

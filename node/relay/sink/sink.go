@@ -87,6 +87,9 @@ type Deps struct {
 	Private bool
 	// Source is that of pings, empty for event.DefaultSource.
 	Source string
+	// Tenant is the one whose sink it is, which a NATS ping has in its subject as
+	// that tenant's events do.
+	Tenant string
 	// Dial replaces the network, for tests; nil: the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
