@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
@@ -184,7 +185,7 @@ func firstValues(op Op, stored []byte, fields []string) string {
 		if !ok || at < 0 || at >= len(all) {
 			return ""
 		}
-		values[i] = all[at]
+		values[i] = cmp.Or(all[at], "none")
 	}
 	return " (" + strings.Join(values, ", ") + ")"
 }

@@ -96,7 +96,8 @@ func replayBudget(v *BudgetView, c *Command, rc *BudgetReceipt) BudgetDecision {
 	if fields := differing(c.Op, rc.Request, c.Canonical()); fields != nil {
 		return BudgetDecision{Rejection: &Rejection{
 			Code: IdempotencyConflict, Field: "idempotency_key", Value: clip(c.ID), Fields: fields,
-			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %s", rc.Op, rc.Budget, strings.Join(fields, ", ")),
+			Message: fmt.Sprintf("was first used for %s of budget %s with other values of %s%s", rc.Op, rc.Budget,
+				strings.Join(fields, ", "), firstValues(rc.Op, rc.Request, fields)),
 		}}
 	}
 	if v.Budget == nil {
@@ -116,7 +117,8 @@ func create(v *BudgetView, c *Command) BudgetDecision {
 		if fields := differing(OpCreate, b.Definition, def); fields != nil {
 			return BudgetDecision{Rejection: &Rejection{
 				Code: IdempotencyConflict, Field: "budget", Value: b.ID.String(), Fields: fields,
-				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %s", strings.Join(fields, ", ")),
+				State: b.State.String(), Message: fmt.Sprintf("exists with other values of %s%s",
+					strings.Join(fields, ", "), firstValues(OpCreate, b.Definition, fields)),
 			}}
 		}
 		first := *b

@@ -132,7 +132,14 @@ func TestCreate(t *testing.T) {
 	c.Policy.OverCommit.Percent, c.Currency = 7, "USD"
 	d = DecideBudget(&BudgetView{Now: start, Budget: made}, &c)
 	wantFields(t, d.Rejection, "currency", "policy.over_commit.percent")
+	if want := "exists with other values of currency, policy.over_commit.percent (BRL, 0)"; d.Rejection.Message != want {
+		t.Errorf("the refusal says %s, want %s", d.Rejection.Message, want)
+	}
 	c.Policy.ReversalSink = BudgetID{Tenant: "t1", Key: "sink"}
+	d = DecideBudget(&BudgetView{Now: start, Budget: made}, &c)
+	if want := "exists with other values of currency, policy.over_commit.percent, policy.reversal_sink (BRL, 0, none)"; d.Rejection.Message != want {
+		t.Errorf("the refusal says %s, want %s", d.Rejection.Message, want)
+	}
 	if d := DecideBudget(&BudgetView{Now: start}, &c); d.Rejection == nil || d.Rejection.Code != BudgetNotFound || d.Rejection.Field != "policy.reversal_sink" {
 		t.Errorf("a sink that is not there: %v", d.Rejection)
 	}
@@ -154,7 +161,7 @@ func TestBudgetReplayAndRefusals(t *testing.T) {
 	other.Amount, other.Currency = 11, "USD"
 	r := DecideBudget(v, &other).Rejection
 	wantFields(t, r, "amount_minor", "currency")
-	if r.Field != "idempotency_key" || r.Value != `"id"` {
+	if r.Field != "idempotency_key" || r.Value != `"id"` || r.Message != "was first used for FUND of budget spring with other values of amount_minor, currency (10, BRL)" {
 		t.Errorf("%+v", r)
 	}
 	other = good(OpDefund)
