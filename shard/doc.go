@@ -19,8 +19,11 @@
 // the line of commands for another node, which go in turns of their tenants. So do
 // batches, of which a bounded number is at the store at once (turns).
 //
-// A queue never waits on a timer. It drains what gathered while the last batch
-// committed, so a lone caller is served at once and a crowd shares one commit.
+// A queue takes what gathered while the last batch committed, so a lone caller is
+// served at once and a crowd shares one commit. It waits for nothing as long as
+// processors are free. While this process has more work than they can do, a batch
+// that began small would cost more of their time than it saves, so it waits for the
+// callers that should come, for a millisecond at most (gather).
 //
 // With several nodes each bucket has a preferred one (Prefer). A command for a
 // bucket that prefers another node takes a lane to it in place of a queue: one

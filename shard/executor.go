@@ -23,6 +23,7 @@ type Executor struct {
 	loads  loads
 	gates  turnstiles
 	turns  turns
+	crowd  crowd
 	// singles holds *single. It is not shared with other executors: a channel
 	// must stay in the synctest bubble that it was made in.
 	singles sync.Pool
@@ -54,6 +55,7 @@ func New(cfg Config, st *store.Store) (*Executor, error) {
 	}
 	e := &Executor{cfg: cfg, store: st, places: cfg.places(), queues: map[ledger.BucketID]*queue{}, lanes: map[string]*lane{}, idle: make(chan struct{})}
 	e.router.store, e.turns.limit = st, maxBatches
+	e.crowd.waits = schedulerWaits()
 	return e, nil
 }
 

@@ -50,6 +50,14 @@ func (g *gate) shut() (open func()) {
 	}
 }
 
+// pass lets one of the commits go that wait.
+func (g *gate) pass() {
+	g.mu.Lock()
+	closed := g.closed
+	g.mu.Unlock()
+	closed <- struct{}{}
+}
+
 type gateTx struct {
 	kv.Tx
 	g     *gate

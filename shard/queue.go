@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -32,6 +31,7 @@ type queue struct {
 	// retired: no longer in the executor's map; take another one.
 	retired bool
 	running bool
+	gathering
 }
 
 // enqueue adds a task to its bucket's queue. A task that changes queue is
@@ -63,6 +63,7 @@ func (e *Executor) enqueue(t *task, rerouted bool) {
 			q.running = true
 			go q.run()
 		}
+		q.came()
 		q.mu.Unlock()
 		return
 	}
@@ -106,16 +107,22 @@ func (q *queue) name() string {
 	return "bucket " + q.id.String()
 }
 
+// newQueue makes the queue that a task needs.
+func newQueue(e *Executor, t *task) *queue {
+	q := &queue{e: e, id: t.at, gathering: gathering{enough: make(chan struct{}, 1)}}
+	if t.routed {
+		q.at = &q.id
+	}
+	return q
+}
+
 // queue finds or makes the queue of a task's bucket.
 func (e *Executor) queue(t *task) *queue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.queues[t.at]
 	if q == nil {
-		q = &queue{e: e, id: t.at}
-		if t.routed {
-			q.at = &q.id
-		}
+		q = newQueue(e, t)
 		e.queues[t.at] = q
 		if t.routed {
 			e.active.note(t.at)
@@ -126,20 +133,16 @@ func (e *Executor) queue(t *task) *queue {
 
 // run commits batch after batch until nothing is left, then retires the
 // queue.
-//
-// Before it takes a batch it lets those run that can: callers that were just
-// answered, and commands on their way here. Under load that more than doubles
-// batches of single calls, and each has one sync; where nobody waits for a
-// processor it takes no time.
 func (q *queue) run() {
 	for {
-		runtime.Gosched()
+		q.gather()
 		if q.retire() {
 			return
 		}
 		q.e.turns.enter(q.id.Budget.Tenant)
 		if batch := q.next(); len(batch) > 0 {
 			q.commit(batch)
+			q.committed(len(batch))
 		}
 		q.e.turns.leave()
 	}

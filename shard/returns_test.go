@@ -48,6 +48,7 @@ func TestEverythingComesBack(t *testing.T) {
 	for _, h := range []*harness{a, b} {
 		h.cfg, h.places, h.turns.limit = cfg, cfg.places(), 3
 	}
+	b.inCrowd()
 	var budgets [tenants]ledger.BudgetID
 	for i := range budgets {
 		budgets[i] = a.fundedFor(fmt.Sprint("t", i), "b", 4)
