@@ -12,7 +12,7 @@ const (
 	// crowdSize is how many goroutines wait for each of Go's processors, on the
 	// average, where these have no time to spare. Many wait at once elsewhere, too,
 	// when a gathered call has been answered, but for a moment.
-	crowdSize = 2
+	crowdSize = 3
 	// crowdWindow is the least time that is judged at once.
 	crowdWindow = 10 * time.Millisecond
 	// oneMeasured: the scheduler measures one wait in so many (Go 1.26).
