@@ -121,23 +121,25 @@ func TestCrowd(t *testing.T) {
 		var sum time.Duration
 		c := crowd{waits: func() time.Duration { return sum }}
 		sum = 1000 * time.Hour
-		many := time.Duration(crowdSize * runtime.GOMAXPROCS(0))
+		many := crowdSize * runtime.GOMAXPROCS(0)
 		for i, s := range []struct {
-			pass, waits time.Duration
-			want        bool
+			pass    time.Duration
+			waiting int // goroutines, all the time that passes
+			more    time.Duration
+			want    bool
 		}{
-			{0, 0, false}, // what was before says nothing
-			{crowdWindow - 1, time.Hour, false},
-			{1, 0, true}, // the window is over
-			{crowdWindow, many * crowdWindow, true},
-			{crowdWindow - 1, 0, true},
-			{1, 0, false},
-			{crowdWindow, many*crowdWindow - 1, false},
-			{time.Minute, many * time.Minute, true},
-			{time.Hour, many * time.Minute, false},
+			{want: false}, // what was before says nothing
+			{pass: crowdWindow - 1, waiting: 1000},
+			{pass: 1, want: true}, // the window is over
+			{pass: crowdWindow, waiting: many, want: true},
+			{pass: crowdWindow - 1, want: true},
+			{pass: 1},
+			{pass: crowdWindow, waiting: many, more: -1},
+			{pass: time.Minute, waiting: many, want: true},
+			{pass: time.Hour, waiting: many - 1, more: time.Hour - 1},
 		} {
 			time.Sleep(s.pass)
-			sum += s.waits
+			sum += time.Duration(s.waiting)*s.pass + s.more
 			if got := c.now(); got != s.want {
 				t.Errorf("look %d: a crowd: %t, want %t", i, got, s.want)
 			}
