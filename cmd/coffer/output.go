@@ -65,7 +65,7 @@ func (c *cli) notef(format string, args ...any) { _, _ = fmt.Fprintf(c.stderr, f
 const maxWidth = 100
 
 // A column of words may be folded to this width, and to no less than a part of
-// its own, so that a table fits into a terminal.
+// its own and its longest word, so that a table fits into a terminal.
 const (
 	minFolded  = 12
 	foldedPart = 3
@@ -143,21 +143,24 @@ func widest(lines []string) int {
 }
 
 // fold makes the widest column of words narrower by over, nil where that would
-// be too narrow to read.
+// be too narrow to read, or cut a word: an amount may stand among them.
 func (t *tabular) fold(over int) *table.ColumnConfig {
-	at, wide := -1, 0
+	at, wide, longest := -1, 0, 0
 	for i, h := range t.header {
-		words := false
-		most := text.StringWidthWithoutEscSequences(h)
+		words, most, word := false, 0, 0
+		cells := []string{h}
 		for _, r := range t.rows {
 			words = words || strings.Contains(r[i], " ")
-			most = max(most, text.StringWidthWithoutEscSequences(r[i]))
+			cells = append(cells, r[i])
+		}
+		for _, cell := range cells {
+			most, word = max(most, widest([]string{cell})), max(word, widest(strings.Fields(cell)))
 		}
 		if words && most > wide {
-			at, wide = i, most
+			at, wide, longest = i, most, word
 		}
 	}
-	if at < 0 || wide-over < max(minFolded, wide/foldedPart) {
+	if at < 0 || wide-over < max(minFolded, wide/foldedPart, longest) {
 		return nil
 	}
 	return &table.ColumnConfig{Number: at + 1, WidthMax: wide - over, WidthMaxEnforcer: text.WrapSoft}

@@ -71,6 +71,13 @@ func TestTableOnTerminal(t *testing.T) {
 			t.Errorf("%d columns, %d rows: got\n%s\nwant\n%s", tc.columns, len(tc.rows), got, tc.want)
 		}
 	}
+	const amount = "92,233,720,368,547,758.07"
+	for columns := 20; columns < 70; columns++ {
+		got := table(columns, []any{"2026-11-29", "committed " + amount + " BRL", 1}, []any{"2026-11-30", "", 22})
+		if !strings.Contains(got, amount) {
+			t.Errorf("%d columns cut an amount:\n%s", columns, got)
+		}
+	}
 	long := strings.Repeat("x", maxWidth)
 	if got := table(300, []any{long, "w", 1}); got != " time  "+long+"\n what  w\n n     1\n" {
 		t.Errorf("one wide row on a wide terminal:\n%s", got)
