@@ -249,7 +249,7 @@ func TestHoldOfAJobExpires(t *testing.T) {
 	}
 	found := 0
 	for slot := range uint64(ExpirySlots) {
-		blocks, err := b.DueBlocks(context.Background(), slot, 10)
+		blocks, err := b.DueBlocks(context.Background(), slot, DueBlock{}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

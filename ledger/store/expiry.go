@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/coffer-ledger/coffer/ledger"
@@ -34,15 +36,22 @@ const (
 )
 
 // DueBlocks reads up to limit rows of a slot that are due by now, the oldest
-// first. A row that cannot be read is left where it is and passed over: it
-// must not keep the others from expiring. OldestDue goes on reporting it, so
-// it is seen, and RebuildExpiry removes it.
-func (s *Store) DueBlocks(ctx context.Context, slot uint64, limit int) ([]DueBlock, error) {
+// first: those behind a row that it gave before, or with the zero row from the
+// first on. Fewer than limit are the last. A row that cannot be read is left where
+// it is and passed over: it must not keep the others from expiring. OldestDue goes
+// on reporting it, so it is seen, and RebuildExpiry removes it.
+func (s *Store) DueBlocks(ctx context.Context, slot uint64, behind DueBlock, limit int) ([]DueBlock, error) {
 	var blocks []DueBlock
 	err := s.readTx(ctx, func(r kv.Reader) error {
 		blocks = nil
 		from := s.expiryDue(slot, s.now())
+		if len(behind.key) > 0 {
+			from.Begin = append(slices.Clone(behind.key), 0)
+		}
 		for range maxDuePages {
+			if bytes.Compare(from.Begin, from.End) >= 0 { // the clock was set back
+				return nil
+			}
 			rows, more, err := r.Range(from, kv.RangeOptions{Limit: limit - len(blocks)}).Wait()
 			if err != nil {
 				return err

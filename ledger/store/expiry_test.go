@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,9 +17,18 @@ func (b *bench) due() []DueBlock {
 	b.t.Helper()
 	var out []DueBlock
 	for slot := range uint64(ExpirySlots) {
-		blocks, err := b.DueBlocks(context.Background(), slot, 100)
+		blocks, err := b.DueBlocks(context.Background(), slot, DueBlock{}, 100)
 		if err != nil {
 			b.t.Fatal(causes(err))
+		}
+		if rest, err := b.DueBlocks(context.Background(), slot, DueBlock{key: []byte{0xff}}, 100); err != nil || len(rest) > 0 {
+			b.t.Errorf("slot %d: %d rows behind one that is not due yet, %v", slot, len(rest), err)
+		}
+		for i := range blocks { // those behind each are the others
+			rest, err := b.DueBlocks(context.Background(), slot, blocks[i], 100)
+			if err != nil || !slices.EqualFunc(rest, blocks[i+1:], func(x, y DueBlock) bool { return bytes.Equal(x.key, y.key) }) {
+				b.t.Errorf("slot %d: %d rows behind number %d of %d, %v", slot, len(rest), i, len(blocks), err)
+			}
 		}
 		for _, bl := range blocks {
 			if slotOf(bl.Bucket) != slot {

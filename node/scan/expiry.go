@@ -19,9 +19,10 @@ type Executor interface {
 
 // Index is the expiry index; *store.Store is one.
 type Index interface {
-	// DueBlocks reads up to limit rows of a slot that are due, the oldest
-	// first.
-	DueBlocks(ctx context.Context, slot uint64, limit int) ([]store.DueBlock, error)
+	// DueBlocks reads up to limit rows of a slot that are due and stand behind
+	// one that it gave, or from the first where that is the zero row; the oldest
+	// first. Fewer are all.
+	DueBlocks(ctx context.Context, slot uint64, behind store.DueBlock, limit int) ([]store.DueBlock, error)
 	// DropDue removes rows. One that is gone already does no harm.
 	DropDue(ctx context.Context, blocks []store.DueBlock) error
 	// OldestDue is the earliest time any row is due, false where there is
@@ -39,7 +40,8 @@ type Expiry struct {
 	exec Executor
 	loop loop
 
-	next uint64 // the slot a pass begins with
+	next  uint64                            // the slot a pass begins with
+	tried [store.ExpirySlots]store.DueBlock // the last row of each slot; zero: begin with its first
 
 	mu     sync.Mutex
 	oldest time.Time // due time of the oldest row that the last look found

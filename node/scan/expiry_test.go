@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,11 +31,13 @@ type world struct {
 	most   int // largest DoAll
 	calls  int
 	broken error
+	order  map[rowID]int // of all rows that there ever were, from 1
 	stuck  chan struct{} // blocks DueBlocks while not nil
+	panics []string      // orders whose command panics
 }
 
 func newWorld() *world {
-	return &world{rows: map[uint64][]store.DueBlock{}, states: map[string]*ledger.Attempt{}, refuse: map[string]ledger.Code{}, sent: map[string]int{}}
+	return &world{order: map[rowID]int{}, rows: map[uint64][]store.DueBlock{}, states: map[string]*ledger.Attempt{}, refuse: map[string]ledger.Code{}, sent: map[string]int{}}
 }
 
 // hold adds reservations in one index row.
@@ -45,9 +48,25 @@ func (w *world) hold(slot uint64, due time.Time, orders ...string) {
 		w.states[o] = &ledger.Attempt{Number: 1, State: ledger.StateReserved, Expires: due}
 	}
 	w.rows[slot] = append(w.rows[slot], b)
+	w.order[idOf(b)] = len(w.order) + 1
 }
 
-func (w *world) DueBlocks(ctx context.Context, slot uint64, limit int) ([]store.DueBlock, error) {
+// rowID tells rows apart.
+type rowID struct {
+	due    int64
+	budget ledger.BudgetID
+	first  store.DueKey
+}
+
+func idOf(b store.DueBlock) rowID {
+	id := rowID{due: b.Due.Unix(), budget: b.Bucket.Budget}
+	if len(b.Keys) > 0 {
+		id.first = b.Keys[0]
+	}
+	return id
+}
+
+func (w *world) DueBlocks(ctx context.Context, slot uint64, behind store.DueBlock, limit int) ([]store.DueBlock, error) {
 	w.mu.Lock()
 	stuck := w.stuck
 	w.mu.Unlock()
@@ -62,7 +81,7 @@ func (w *world) DueBlocks(ctx context.Context, slot uint64, limit int) ([]store.
 	defer w.mu.Unlock()
 	var out []store.DueBlock
 	for _, b := range w.rows[slot] {
-		if !b.Due.After(time.Now()) && len(out) < limit {
+		if !b.Due.After(time.Now()) && len(out) < limit && w.order[idOf(b)] > w.order[idOf(behind)] {
 			out = append(out, b)
 		}
 	}
@@ -118,6 +137,9 @@ func (w *world) DoAll(_ context.Context, cmds []ledger.Command) []ledger.Reply {
 	out := make([]ledger.Reply, len(cmds))
 	for i, c := range cmds {
 		w.sent[c.Key.Order]++
+		if slices.Contains(w.panics, c.Key.Order) {
+			panic("a fault")
+		}
 		a := w.states[c.Key.Order]
 		code := w.refuse[c.Key.Order]
 		switch {
@@ -276,6 +298,62 @@ func TestBounds(t *testing.T) {
 		// The second run meets again the row that was under way when the first ended.
 		if s.Expired+s.Skipped != 4000 || s.Skipped >= maxCommands || w.left() != 0 || w.most != cfg.Rate/bursts {
 			t.Errorf("status %+v, %d rows left, largest call %d", s, w.left(), w.most)
+		}
+	})
+}
+
+// Rows that must be kept, however many, hold up no others of their slot: passes
+// read on behind them, and come back to them in the end.
+func TestStuckRowsLeaveOthersTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		const rows, each = 50, 10
+		for i := range rows {
+			var orders []string
+			for j := range each {
+				o := fmt.Sprint("stuck ", i, " ", j)
+				w.refuse[o] = ledger.Corrupt
+				orders = append(orders, o)
+			}
+			w.hold(5, time.Now(), orders...)
+		}
+		w.hold(5, time.Now(), "quiet")
+		cfg := DefaultConfig()
+		cfg.PageRows, cfg.PassLimit = 4, 60
+		e := w.expiry(t, cfg)
+		for range 2 * rows * each / cfg.PassLimit {
+			if err := e.Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := w.sent["quiet"]; n != 1 {
+			t.Errorf("the hold behind them was looked at %d times", n)
+		}
+		if first, last := w.sent["stuck 0 0"], w.sent[fmt.Sprintf("stuck %d 0", rows-1)]; first < 2 || last < 1 {
+			t.Errorf("the first of them was tried %d times, the last %d", first, last)
+		}
+	})
+}
+
+// A row that makes its pass fail holds up neither its slot nor the others.
+func TestPanicLeavesOthersTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		for slot := range uint64(2) {
+			w.hold(slot, time.Now(), fmt.Sprint("bad ", slot))
+			w.hold(slot, time.Now(), fmt.Sprint("good ", slot))
+			w.panics = append(w.panics, fmt.Sprint("bad ", slot))
+		}
+		cfg := DefaultConfig()
+		cfg.PageRows = 1
+		e := w.expiry(t, cfg)
+		for range 4 {
+			_ = e.Pass(t.Context()) // fails at each bad row
+		}
+		for slot := range 2 {
+			if n := w.sent[fmt.Sprint("good ", slot)]; n != 1 {
+				t.Errorf("the good hold in slot %d was looked at %d times", slot, n)
+			}
 		}
 	})
 }

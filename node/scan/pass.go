@@ -36,10 +36,12 @@ func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 	var faults []error
 	for range store.ExpirySlots {
 		slot := e.next
+		e.next = (e.next + 1) % store.ExpirySlots // also where this one makes the pass fail
 		done, rest, err := e.slot(ctx, slot, left)
 		left -= done
 		if err != nil {
-			if ctx.Err() != nil || fenced(err) {
+			if ctx.Err() != nil || fenced(err) { // nothing is wrong with the slot
+				e.next, e.tried[slot] = slot, store.DueBlock{}
 				return false, errors.Join(ctx.Err(), err)
 			}
 			faults = append(faults, fmt.Errorf("expiry slot %d: %w", slot, err))
@@ -47,7 +49,6 @@ func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 		if rest {
 			more = true
 		}
-		e.next = (e.next + 1) % store.ExpirySlots
 		if left <= 0 {
 			break
 		}
@@ -55,55 +56,33 @@ func (e *Expiry) pass(ctx context.Context) (more bool, err error) {
 	return more, errors.Join(faults...)
 }
 
-// rowID tells rows apart within a pass.
-type rowID struct {
-	due    int64
-	bucket ledger.BucketID
-	first  store.DueKey
-}
-
-func idOf(b store.DueBlock) rowID {
-	id := rowID{due: b.Due.Unix(), bucket: b.Bucket}
-	if len(b.Keys) > 0 {
-		id.first = b.Keys[0]
-	}
-	return id
-}
-
-// slot expires what is due in one slot, up to limit reservations. rest says
-// that it left due rows that it did not try. Rows that had to be kept head the
-// slot; it reads past them, so that they hold up no others.
+// slot expires what is due in one slot, from where the last pass stopped in it up
+// to limit reservations. rest says that it left due rows that it did not try. Rows
+// that had to be kept are tried again when it begins with the oldest row, which it
+// does once it has come to the last one: so they hold up no others, however many
+// they are, and nor does one that makes its pass fail.
 func (e *Expiry) slot(ctx context.Context, slot uint64, limit int) (done int, rest bool, err error) {
-	kept := map[rowID]bool{}
-	for len(kept) < e.cfg.PageRows {
-		page := e.cfg.PageRows + len(kept)
-		blocks, err := e.idx.DueBlocks(ctx, slot, page)
+	for {
+		blocks, err := e.idx.DueBlocks(ctx, slot, e.tried[slot], e.cfg.PageRows)
 		if err != nil {
 			return done, false, err
 		}
-		last := len(blocks) < page
-		blocks = slices.DeleteFunc(blocks, func(b store.DueBlock) bool { return kept[idOf(b)] })
-		if len(blocks) == 0 {
-			return done, false, nil
-		}
 		for _, group := range groups(blocks) {
-			n, left, err := e.expire(ctx, group)
+			e.tried[slot] = group[len(group)-1]
+			n, err := e.expire(ctx, group)
 			done += n
 			if err != nil {
 				return done, false, err
-			}
-			for _, b := range left {
-				kept[idOf(b)] = true
 			}
 			if done >= limit {
 				return done, true, nil
 			}
 		}
-		if last {
-			break
+		if len(blocks) < e.cfg.PageRows {
+			e.tried[slot] = store.DueBlock{}
+			return done, false, nil
 		}
 	}
-	return done, false, nil
 }
 
 // groups cuts rows into runs of at most maxCommands reservations; a row is
@@ -125,36 +104,33 @@ func groups(blocks []store.DueBlock) [][]store.DueBlock {
 }
 
 // expire sends one EXPIRE for each reservation of the rows and drops the rows
-// of which all are settled. It returns how many reservations it looked at and
-// the rows it had to keep.
-func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int, kept []store.DueBlock, err error) {
+// of which all are settled. It returns how many reservations it looked at.
+func (e *Expiry) expire(ctx context.Context, blocks []store.DueBlock) (done int, err error) {
 	replies, err := e.send(ctx, blocks)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	drop := make([]store.DueBlock, 0, len(blocks))
 	for _, b := range blocks {
 		settled, err := e.settled(ctx, b, replies[:len(b.Keys)])
 		if err != nil {
-			return done, kept, err
+			return done, err
 		}
 		replies = replies[len(b.Keys):]
 		done += len(b.Keys)
 		if settled {
 			drop = append(drop, b)
-		} else {
-			kept = append(kept, b)
 		}
 	}
 	if len(drop) > 0 {
 		if err := e.idx.DropDue(ctx, drop); err != nil {
-			return done, kept, err
+			return done, err
 		}
 	}
 	e.mu.Lock()
 	e.count.Rows += uint64(len(drop))
 	e.mu.Unlock()
-	return done, kept, nil
+	return done, nil
 }
 
 // expiring is the EXPIRE of one hold on its way.
