@@ -148,8 +148,17 @@ func sign(above, below bool) int {
 // misread is what kong says of a value that it can't read as a number or a time.
 var misread = regexp.MustCompile(`^(--[a-z-]+|<[a-z-]+>): expected (a valid \d+ bit u?int|an int|duration|a float) but got ("(?:[^"\\]|\\.)*")`)
 
+// valueless is what it says of a flag at the end of the line that needs a value.
+var valueless = regexp.MustCompile(`^(--[a-z-]+): expected .+ value but got "EOL" \(<EOL>\)$`)
+
 // unreadable words what kong says of such a value as other refusals are worded.
 func unreadable(k *kong.Context, said string) (string, bool) {
+	if m := valueless.FindStringSubmatch(said); m != nil {
+		if allowed := rangeOf(k, m[1]); allowed != "" {
+			return fmt.Sprintf("%s has no value (allowed: %s)", m[1], allowed), true
+		}
+		return m[1] + " has no value", true
+	}
 	m := misread.FindStringSubmatch(said)
 	if m == nil {
 		return "", false

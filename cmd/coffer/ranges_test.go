@@ -47,6 +47,8 @@ func TestRanges(t *testing.T) {
 		{"bench run --callers x", `--callers is "x" (allowed: a whole number)`},
 		{"demo --orders -1", "--orders is -1 (allowed: 200 to 1000000)"},
 		{"budget freeze --json -1", "bool value must be"},
+		{"demo --orders", "coffer: --orders has no value (allowed: 200 to 1000000)\n"},
+		{"budget create B --currency", "coffer: --currency has no value\n"},
 	} {
 		fails(t, exitUsage, tc.words, strings.Fields(tc.args)...)
 	}
