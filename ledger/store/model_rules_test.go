@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+
 	"github.com/coffer-ledger/coffer/ledger"
 )
 
@@ -156,7 +158,7 @@ func (m *model) commit(c *ledger.Command, a *modelAttempt) ledger.Code {
 		if over > max(b.policy.OverCommit.Amount, a.amount*int64(b.policy.OverCommit.Percent)/100) {
 			return ledger.OverCommitRefused
 		}
-		if over > b.available {
+		if over > m.spendable(a.budget) {
 			return ledger.InsufficientBudget
 		}
 	}
@@ -203,10 +205,10 @@ func (m *model) spendAgain(c *ledger.Command, a *modelAttempt, amount int64) led
 	if m.other(c) {
 		return ledger.AttemptHoldsMoney
 	}
-	b := m.budgets[a.budget]
-	if amount > b.available {
+	if amount > m.spendable(a.budget) {
 		return ledger.InsufficientBudget
 	}
+	b := m.budgets[a.budget]
 	b.available -= amount
 	b.net += amount
 	a.committed += amount
@@ -215,6 +217,27 @@ func (m *model) spendAgain(c *ledger.Command, a *modelAttempt, amount int64) led
 		a.state = ledger.StatePartlyReversed
 	}
 	return ""
+}
+
+// spendable is what an order can take of a budget that it has a leg in. Of a STRICT
+// one that is what is in its bucket, and so not what refunds have left in the
+// unallocated one since it was closed. The model does not follow buckets, so it
+// takes the ledger's word for that.
+func (m *model) spendable(budget string) int64 {
+	b := m.budgets[budget]
+	if b.policy.Exhaustion != ledger.Strict {
+		return b.available
+	}
+	view, err := m.b.Budget(context.Background(), budgetID(budget))
+	if err != nil {
+		m.b.t.Fatal(causes(err))
+	}
+	for _, k := range view.Buckets {
+		if k.ID.Index == ledger.Unallocated {
+			return b.available - k.Available
+		}
+	}
+	return b.available
 }
 
 func (m *model) giveBack(c *ledger.Command, a *modelAttempt) ledger.Code {
