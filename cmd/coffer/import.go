@@ -213,10 +213,10 @@ func (m *importCmd) print(c *cli, sum *summary) {
 	t.print()
 	sum.printReasons(c)
 	if sum.Doubles > 0 {
-		c.printf("\n%s in the file a second time; total counts a benefit once\n", rowsAre(sum.Doubles))
+		c.printf("\n%s in the file a second time; total counts a benefit once\n", rowsThat(sum.Doubles, "is", "are"))
 	}
 	if n := sum.rejectedFor(ledger.IdempotencyConflict); n > 0 {
-		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n", wereSent(n))
+		c.printf("\n%s sent before with other values, such as another budget, and not paid again; what became of an order:\n  coffer order explain ORDER\n", rowsThat(n, "was", "were"))
 	}
 	m.nextAttempt(c, sum)
 }
@@ -245,18 +245,12 @@ func (s *summary) rejectedFor(code ledger.Code) (rows int) {
 	return rows
 }
 
-func rowsAre(rows int) string {
+// rowsThat says how many rows do something, in the verb of one or of several.
+func rowsThat(rows int, one, several string) string {
 	if rows == 1 {
-		return "1 row is"
+		return "1 row " + one
 	}
-	return count(int64(rows), "row") + " are"
-}
-
-func wereSent(rows int) string {
-	if rows == 1 {
-		return "1 row was"
-	}
-	return count(int64(rows), "row") + " were"
+	return count(int64(rows), "row") + " " + several
 }
 
 // nextAttempt says how to send again what the budget was too small for.

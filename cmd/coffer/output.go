@@ -27,9 +27,9 @@ func (c *cli) printJSON(v any) error {
 // printMessage writes a message in its JSON form. The text is formatted again
 // because protojson spaces it at random.
 func (c *cli) printMessage(m proto.Message) error {
-	raw, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m)
+	raw, err := messageJSON(m)
 	if err != nil {
-		return fmt.Errorf("write json: %w", err)
+		return err
 	}
 	return c.printJSON(jsonRaw(raw))
 }
@@ -37,9 +37,9 @@ func (c *cli) printMessage(m proto.Message) error {
 // printMessageWith is printMessage with one value more, which the message does
 // not have.
 func (c *cli) printMessageWith(m proto.Message, name string, v any) error {
-	raw, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m)
+	raw, err := messageJSON(m)
 	if err != nil {
-		return fmt.Errorf("write json: %w", err)
+		return err
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
@@ -49,6 +49,15 @@ func (c *cli) printMessageWith(m proto.Message, name string, v any) error {
 		return fmt.Errorf("write json: %w", err)
 	}
 	return c.printJSON(fields)
+}
+
+// messageJSON is the JSON form of a message, all of its fields included.
+func messageJSON(m proto.Message) ([]byte, error) {
+	raw, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("write json: %w", err)
+	}
+	return raw, nil
 }
 
 // jsonRaw is JSON text as a value.

@@ -14,9 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/coffer-ledger/coffer/ledger"
-	"github.com/coffer-ledger/coffer/ledger/store"
-	"github.com/coffer-ledger/coffer/ledger/work"
 	cofferv1 "github.com/coffer-ledger/coffer/proto/gen/coffer/v1"
 	"github.com/coffer-ledger/coffer/rpc"
 )
@@ -169,9 +166,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, env []str
 	if err := emptyFlag(k); err != nil {
 		return c.finish(err)
 	}
-	if err := zeroFlag(k); err != nil {
-		return c.finish(err)
-	}
 	if err := idleFlags(k); err != nil {
 		return c.finish(err)
 	}
@@ -197,20 +191,6 @@ func emptyFlag(k *kong.Context) error {
 			hint = p.Flag.Tag.Get("empty")
 		}
 		return usagef("--%s is empty; %s", p.Flag.Name, hint)
-	}
-	return nil
-}
-
-// notZero are the numbers that a server would take its default for. As with empty
-// values, 0 must not mean another number than the caller gave.
-var notZero = map[string]int{"attempt": ledger.MaxAttempts, "max-attempts": work.LimitMaxAttempts, "max": work.MaxBatch, "limit": store.MaxPageSize}
-
-// zeroFlag refuses a number that was given as 0 and would mean the default.
-func zeroFlag(k *kong.Context) error {
-	for _, p := range k.Path {
-		if p.Flag != nil && !p.Resolved && p.Flag.Default != "0" && notZero[p.Flag.Name] > 0 && p.Flag.Target.IsZero() {
-			return usagef("--%s is 0 (allowed: 1 to %d)", p.Flag.Name, notZero[p.Flag.Name])
-		}
 	}
 	return nil
 }
