@@ -18,6 +18,19 @@ func expire(tenant string, b ledger.BudgetID, i int) ledger.Command {
 	return of(tenant, ledger.Command{Op: ledger.OpExpire, Key: orderKey(i), Attempt: 1, Budget: b})
 }
 
+// committing is an executor whose commits stand still until opened, with a budget of
+// one bucket of tenant hot, whose order 0 is at the store.
+func committing(t *testing.T, cfg Config) (h *crowds, hot ledger.BudgetID, opened func()) {
+	t.Helper()
+	h = &crowds{harness: open(t, cfg)}
+	hot = h.fundedFor("hot", "b", 1)
+	hot.Tenant = "hot"
+	opened = h.gate.shut()
+	h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 0, 1)) })
+	<-h.gate.waiting
+	return h, hot, opened
+}
+
 // Where many tenants have taken every place, what the leader does and what other
 // nodes have let in goes in all the same: holds expire however busy tenants are.
 func TestFullNodeTakesItsOwnAndForwarded(t *testing.T) {
@@ -71,13 +84,8 @@ func TestFullNodeTakesItsOwnAndForwarded(t *testing.T) {
 func TestFullQueueTakesTheLeaders(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.QueueLimit = 2
-	h := &crowds{harness: open(t, cfg)}
-	hot := h.fundedFor("hot", "b", 1)
-	hot.Tenant = "hot"
-	opened := h.gate.shut()
-	h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 50, 1)) })
-	<-h.gate.waiting
-	refused := h.load(50, func(i int) ledger.Command { return of("hot", reserve(hot, i, 1)) })
+	h, hot, opened := committing(t, cfg)
+	refused := h.load(50, func(i int) ledger.Command { return of("hot", reserve(hot, 1+i, 1)) })
 	for h.Stats().Overloaded < 48 { // what is pending may not be in its queue yet
 		runtime.Gosched()
 	}
@@ -105,13 +113,8 @@ func TestFullQueueTakesTheLeaders(t *testing.T) {
 func TestCallersThatLeftTakeNoRoom(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.QueueLimit = 100
-	h := &crowds{harness: open(t, cfg)}
-	hot := h.fundedFor("hot", "b", 1)
-	hot.Tenant = "hot"
+	h, hot, opened := committing(t, cfg)
 	at := ledger.BucketID{Budget: hot}
-	opened := h.gate.shut()
-	h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 0, 1)) })
-	<-h.gate.waiting
 	for round := range 5 {
 		ctx, leave := context.WithCancel(context.Background())
 		left := make(chan error, cfg.QueueLimit)
@@ -146,13 +149,8 @@ func TestCallersThatLeftTakeNoRoom(t *testing.T) {
 
 // Nor do they take memory: their places are free for more.
 func TestCallersThatLeftTakeNoMemory(t *testing.T) {
-	h := &crowds{harness: open(t, DefaultConfig())}
-	hot := h.fundedFor("hot", "b", 1)
-	hot.Tenant = "hot"
+	h, hot, opened := committing(t, DefaultConfig())
 	at := ledger.BucketID{Budget: hot}
-	opened := h.gate.shut()
-	h.load(1, func(int) ledger.Command { return of("hot", reserve(hot, 0, 1)) })
-	<-h.gate.waiting
 	const rounds, commands, patient = 20, 1000, 200
 	h.load(patient, func(i int) ledger.Command { return of("hot", reserve(hot, 1+i, 1)) })
 	for h.queued(at) < patient {

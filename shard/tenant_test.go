@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/coffer-ledger/coffer/ledger"
-	"github.com/coffer-ledger/coffer/ledger/store"
 	"github.com/coffer-ledger/coffer/shard/places"
 )
 
@@ -189,7 +188,7 @@ func TestTenantsPartIsForItsOwnCalls(t *testing.T) {
 		forwarded <- h.Here().DoAll(context.Background(), []ledger.Command{of("hot", reserve(hot, 100, 1))})
 	}()
 	go func() {
-		leaders <- h.DoAll(store.WithTerm(context.Background(), 7), []ledger.Command{of("hot", ledger.Command{Op: ledger.OpExpire, Key: orderKey(0), Attempt: 1, Budget: hot})})
+		leaders <- h.DoAll(leading(), []ledger.Command{expire("hot", hot, 0)})
 	}()
 	for h.Stats().Pending < 52 {
 		runtime.Gosched()
